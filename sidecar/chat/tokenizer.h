@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text to token ids and back, for byte-level BPE vocabularies in GGUF metadata.
+// Immutable after Create; any thread. Reports, never guesses: an unknown pre-tokenizer is an error.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/units.h"
+#include "sidecar/model/gguf.h"
+
+namespace kairos {
+
+// A piece of prompt text and where it came from. Special tokens are recognised only in trusted text
+// (the template's own); message text can never become one. Neighbouring pieces are otherwise
+// tokenized as the one text they form.
+struct TextSpan {
+  std::string text;
+  bool trusted = false;
+};
+
+struct EncodeResult {
+  std::vector<TokenId> tokens;
+  uint64_t dropped_bytes = 0;  // bytes the vocabulary cannot express; reported, not hidden
+};
+
+class Tokenizer {
+ public:
+  static Result<std::unique_ptr<Tokenizer>> Create(const GgufFile& file, std::string* error);
+  virtual ~Tokenizer() = default;
+
+  virtual EncodeResult Encode(std::span<const TextSpan> spans) const = 0;
+  EncodeResult Encode(std::string_view text, bool parse_special) const {
+    const TextSpan span{std::string(text), parse_special};
+    return Encode(std::span(&span, 1));
+  }
+
+  // The token's bytes; control tokens give their text only when `special` is set, else nothing.
+  virtual std::string_view TokenBytes(TokenId token, bool special) const = 0;
+  virtual uint32_t vocabulary_size() const = 0;
+  virtual bool IsControl(TokenId token) const = 0;
+  virtual bool IsEndOfGeneration(TokenId token) const = 0;
+  // -1 where the model has none.
+  virtual TokenId bos() const = 0;
+  virtual TokenId eos() const = 0;
+  virtual bool adds_bos() const = 0;
+};
+
+// Bytes of generated tokens to whole UTF-8 characters: holds back an unfinished character and any tail
+// that may become a stop string. One per turn; not thread-safe.
+class TextStream {
+ public:
+  TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops);
+  // Text that is now certain. Invalid bytes become U+FFFD.
+  std::string Push(TokenId token);
+  // What was held back; a completed stop string and what follows it are dropped.
+  std::string Finish();
+  bool stopped() const { return stopped_; }
+
+ private:
+  std::string Drain(bool final);
+  const Tokenizer& tokenizer_;
+  std::vector<std::string> stops_;
+  std::string pending_;
+  bool stopped_ = false;
+};
+
+}  // namespace kairos

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine: a continuous batch of sequences over one model on one device.
+// Owner: the engine thread runs DoWork(); Submit, Cancel and PollEvent are the conductor's. The two
+// meet only in bounded queues. The engine knows no sessions, tiers or clients.
+//
+// 1. Output of a sequence depends on its tokens, sampling and fidelity alone: not on batch mates,
+//    chunking or threads, bit for bit.
+// 2. Decoding sequences run in every step; prefill fills what the step's time budget leaves.
+// 3. Cancel takes effect before the next step and keeps what was prefilled.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "base/units.h"
+#include "base/waker.h"
+#include "sidecar/engine/sequence.h"
+
+namespace kairos {
+
+class Model;       // sidecar/engine/models/model.h: weights and hyper-parameters, immutable
+class KvArena;     // sidecar/engine/kv_arena.h: memory of the slots
+
+struct EngineOptions {
+  uint32_t threads = 2;               // compute threads, this one included
+  uint32_t sequences_max = 64;        // in one step
+  uint32_t chunk_tokens_max = 512;    // prefill tokens of one step, all sequences
+  uint64_t step_budget_ns = 50'000'000;  // 0: no budget, chunk_tokens_max alone bounds a step
+};
+
+// Written by the engine thread, readable by any.
+struct EngineCounters {
+  std::atomic<uint64_t> steps{0};
+  std::atomic<uint64_t> prefill_tokens{0};
+  std::atomic<uint64_t> decode_tokens{0};
+  std::atomic<uint64_t> step_ns{0};
+  std::atomic<uint32_t> sequences_running{0};
+  std::atomic<uint32_t> sequences_waiting{0};
+};
+
+class Engine {
+ public:
+  // `model` and `arena` outlive the engine. Starts the worker pool's threads, not the engine thread.
+  static Result<std::unique_ptr<Engine>> Create(const Model& model, KvArena& arena,
+                                                const EngineOptions& options);
+  virtual ~Engine() = default;
+
+  // Conductor only, never block. False when the queue is full: try again later.
+  [[nodiscard]] virtual bool Submit(SequenceSpec&& spec) = 0;
+  [[nodiscard]] virtual bool Cancel(SequenceId id) = 0;
+  virtual std::optional<EngineEvent> PollEvent() = 0;
+  // Woken after events were pushed. Set before the engine thread starts.
+  virtual void SetEventWaker(Waker* waker) = 0;
+
+  // Engine thread only. Runs at most one step; false when there was nothing to do.
+  virtual bool DoWork(uint64_t now_ns) = 0;
+  // The engine thread sleeps on it; Submit and Cancel wake it.
+  virtual Waker& waker() = 0;
+  virtual const EngineCounters& counters() const = 0;
+};
+
+}  // namespace kairos

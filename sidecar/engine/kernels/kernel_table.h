@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of the forward pass: formats, and one row of function pointers per ISA tier.
+//
+// Every tier computes the same bits. That is possible because each operation below states its order of
+// operations: integer dots are exact, every float accumulation is one chain of fused multiply-adds per
+// output element (or 16 lanes with a fixed tree), and no sum is ever split by thread, batch or tile.
+// It buys batch invariance, resume equality and a strong test: any tier against `scalar`, bit for bit.
+//
+// Owner: none. All functions are pure over their arguments, thread-safe and never block.
+// What it does not do: allocate, choose threads, know sequences.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/units.h"
+
+namespace kairos {
+
+// ---- Weights -----------------------------------------------------------------------------------
+
+// GGUF tensor types that can be packed. Numbers are GGUF's.
+enum class WeightType : uint32_t { kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 8 };
+
+inline constexpr uint32_t kPanelRows = 16;   // output rows of one panel
+inline constexpr uint32_t kGroupSize = 32;   // weights, and activations, that share a scale
+
+// A matrix [rows, cols] as panels of 16 rows, each panel contiguous, blocks of 32 columns in order.
+// Bytes of one block of one panel:
+//   kQ4_0, kQ4_1  f16 scale[16], f16 offset[16], 256 B nibbles. The block's integers form eight
+//                 64-byte vectors; byte 4*r + i of vector v is row r, column 4*v + i. Nibble byte
+//                 64*p + j holds byte j of vector 2p in its low and of vector 2p+1 in its high half.
+//                 value = scale * q + offset; Q4_0 has offset = -8 * scale.
+//   kQ8_0         f16 scale[16], 512 B: the eight vectors as signed bytes.
+//   kF16, kF32    [32 columns][16 rows] values.
+// A last panel with fewer rows is padded with zeros. `cols` is a multiple of 32.
+struct PackedMatrix {
+  WeightType type = WeightType::kF32;
+  uint32_t rows = 0;
+  uint32_t cols = 0;
+  uint64_t panel_bytes = 0;
+  const uint8_t* data = nullptr;  // 64-byte aligned
+
+  uint32_t panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
+};
+
+// Bytes of one packed panel of `cols` columns.
+uint64_t PanelBytes(WeightType type, uint32_t cols);
+// Packs 16 rows in GGUF's layout (null: a row of zeros) into `panel`. Row pointers need no alignment,
+// so rows can come from several tensors, permuted.
+void PackPanel(WeightType type, const uint8_t* const rows[kPanelRows], uint32_t cols, uint8_t* panel);
+// Values of one GGUF row as float.
+void DequantizeRow(WeightType type, const uint8_t* row, uint32_t cols, float* out);
+// Row `row` of a packed matrix as float; equals DequantizeRow of its source, bit for bit.
+void DequantizePackedRow(const PackedMatrix& matrix, uint32_t row, float* out);
+
+// ---- Activations -------------------------------------------------------------------------------
+
+// Rows in 8 bits with a scale per 32 columns. Strides are `cols` and `cols / 32`.
+struct QuantizedRows {
+  int8_t* values = nullptr;   // [rows, cols], in -127..127
+  float* scales = nullptr;    // [rows, cols / 32]
+  float* sums = nullptr;      // [rows, cols / 32] scale * sum of the group's values
+};
+
+// ---- KV tiles ----------------------------------------------------------------------------------
+// A tile is one layer and KV head of one block of 32 tokens, head_dim = d (a multiple of 16).
+
+// 16-bit tiles: K as [2 token groups][d][16 tokens] f16, V as [32 tokens][d] f16.
+inline constexpr uint64_t HalfTileBytes(uint32_t head_dim) { return 64ull * head_dim; }
+// Sealed INT8 tile: K [2 token groups][d / 2][16 tokens][2 dims] int8, f16 K scale[32],
+// V [16 token pairs][d][2 tokens] int8, f16 V scale[32]. One scale per token.
+inline constexpr uint64_t SealedTileBytes(uint32_t head_dim) { return 64ull * head_dim + 128; }
+
+// One work item of attention: queries of one sequence that lie in one block, all heads of one KV head,
+// against one run of at most 256 KV tokens aligned to 256.
+struct AttentionSplit {
+  uint32_t head_dim = 0;
+  uint32_t group = 0;           // query heads of this KV head
+  uint32_t query_count = 0;     // 1..32, consecutive positions
+  const float* queries = nullptr;    // query i, head g at queries + i * query_stride + g * head_dim
+  uint64_t query_stride = 0;         // floats; values are rotated and scaled by 1/sqrt(d)
+  uint32_t block_count = 0;          // earlier whole blocks of this run, 0..8; all queries see all
+  const uint8_t* sealed[kSplitTokens / kBlockTokens] = {};  // INT8 tile, or null where 16-bit
+  const uint8_t* half_k[kSplitTokens / kBlockTokens] = {};  // 16-bit tiles where `sealed` is null
+  const uint8_t* half_v[kSplitTokens / kBlockTokens] = {};
+  // The queries' own block, when it is in this run: query i sees own tokens 0..own_first + i.
+  const uint8_t* own_k = nullptr;    // 16-bit tiles, or null
+  const uint8_t* own_v = nullptr;
+  uint32_t own_first = 0;            // index of query 0 inside its block
+  // Results per (query i, head g), at index i * group + g: maximum, sum of exponentials, weighted V.
+  float* maxima = nullptr;
+  float* sums = nullptr;
+  float* values = nullptr;           // [query_count * group, head_dim], not divided by the sum
+  void* scratch = nullptr;           // AttentionScratchBytes(), 64-byte aligned
+};
+
+uint64_t AttentionScratchBytes(uint32_t head_dim, uint32_t group);
+
+// ---- The table ---------------------------------------------------------------------------------
+
+struct KernelTable {
+  const char* name;  // "scalar", "avx2", "avx512_vnni"
+
+  // out[m, n] for output rows of panels [panel_begin, panel_end); rows past matrix.rows are not written.
+  // Quantised types, per output: acc = 0; for each group b in order: acc = fma(float(dot_b),
+  // weight_scale_b * activation_scale_b, acc), and with offsets acc = fma(offset_b, sum_b, acc).
+  void (*matmul_quantized)(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end,
+                           const QuantizedRows& x, uint32_t m, float* out, uint64_t out_stride);
+  // kF16, kF32: acc = fma(weight, x, acc) over columns in order.
+  void (*matmul_float)(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end,
+                       const float* x, uint64_t x_stride, uint32_t m, float* out, uint64_t out_stride);
+  // One row: per group, scale = amax / 127, value = nearest-even(x * (127 / amax)); zeros for amax 0.
+  void (*quantize_row)(const float* x, uint32_t cols, int8_t* values, float* scales, float* sums);
+  // out = x * (1 / sqrt(mean(x^2) + eps)) * weight. The sum runs in 16 lanes (lane = index mod 16),
+  // then lanes 8 apart, 4, 2, 1 are added.
+  void (*rms_norm)(const float* x, const float* weight, float eps, uint32_t cols, float* out);
+  // Rotates half-split pairs (i, i + d/2) of `heads` heads in place; cos, sin: [d/2].
+  void (*rope)(float* x, uint32_t heads, uint32_t head_dim, const float* cos, const float* sin);
+  // out = gate / (1 + exp(-gate)) * up, with the table's own exponential. out may alias gate.
+  void (*silu_multiply)(const float* gate, const float* up, uint32_t count, float* out);
+  // x += y
+  void (*add)(float* x, const float* y, uint32_t count);
+  // Writes token `index` (0..31) of a 16-bit tile pair from float K and V of head_dim values.
+  void (*store_half)(const float* k, const float* v, uint32_t head_dim, uint32_t index, uint8_t* half_k,
+                     uint8_t* half_v);
+  // Quantises a full 16-bit tile pair to a sealed tile: scale = f16(amax / 127), value =
+  // nearest-even(x / scale) clamped to -127..127.
+  void (*seal_tile)(const uint8_t* half_k, const uint8_t* half_v, uint32_t head_dim, uint8_t* sealed);
+  // Scores of sealed blocks: queries as int16 with one scale (amax / 32767), exact integer dots. Of
+  // 16-bit blocks: fma over dims in order. Probabilities times V scale are requantised to int16 per
+  // block; weighted V accumulates one fma per block (sealed) or per token (16-bit), in order.
+  void (*attention_split)(const AttentionSplit& split);
+  // Folds run results in order: from (max, sum, values) of `splits` runs per (query, head), runs
+  // `split_stride` rows apart, into out = values / sum.
+  void (*attention_merge)(const float* maxima, const float* sums, const float* values, uint32_t splits,
+                          uint64_t split_stride, uint32_t rows, uint32_t head_dim, float* out,
+                          uint64_t out_stride);
+};
+
+// The best tier this CPU and OS support, or the one $KAIROS_KERNELS names. Null when that name is
+// unknown or unsupported here.
+const KernelTable* ChooseKernels();
+// A tier by name; null when this CPU lacks it.
+const KernelTable* FindKernels(const char* name);
+
+}  // namespace kairos

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the conductor sends back towards one client. Ingress turns it into ring records.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "kairos/kairos.h"
+
+namespace kairos {
+
+enum class ReplyKind : int32_t {
+  kAccepted,   // session, version
+  kText,       // text, tokens
+  kToolCall,   // text
+  kLogprobs,   // text
+  kFinal,      // final
+  kError,      // code, detail, text
+  kResult,     // of a session or context request: session, version, text, sessions
+  kDetached,   // everything of the attachment is released
+};
+
+struct Reply {
+  ReplyKind kind = ReplyKind::kResult;
+  AttachmentId attachment;
+  RequestId id;
+  SessionId session;
+  uint64_t version = 0;
+  int32_t code = 0;
+  int32_t detail = 0;
+  std::string text;
+  std::vector<TokenId> tokens;
+  std::vector<kairos_session_t> sessions;
+  kairos_final_t final{};
+};
+
+}  // namespace kairos

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checked request: what the conductor gets after ingress has copied and validated a ring record.
+// Every length, number and UTF-8 string in it has been checked against the limits of the header.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "sidecar/chat/chat_renderer.h"
+#include "sidecar/engine/sequence.h"
+
+namespace kairos {
+
+enum class RequestKind : int32_t {
+  kAttach,   // an attachment opened (from ingress itself): uid, name_space
+  kDetach,   // its process is gone: cancel its turns, drop its holds; reply with kDetached
+  kSessionCreate,
+  kSessionOpen,
+  kSessionFork,
+  kSessionRewind,
+  kSessionRelease,
+  kSessionDelete,
+  kSessionList,
+  kSessionStat,
+  kSessionMessages,
+  kContextRead,
+  kContextWrite,
+  kTurnSubmit,
+  kTurnCancel,
+};
+
+struct TurnRequest {
+  std::vector<ChatMessage> messages;
+  std::vector<TokenId> tokens;  // raw-token turn when not empty
+  std::string tools_json;
+  bool has_tools = false;
+  std::string idempotency_key;
+  uint32_t flags = 0;            // KAIROS_TURN_*
+  uint32_t generation_flags = 0; // KAIROS_AUTO_*, KAIROS_IGNORE_EOS, KAIROS_LOGITS_HASH
+  uint32_t max_tokens = 0;       // 0: default
+  bool temperature_given = false;
+  SamplingParams sampling;
+  int32_t priority = 0;
+  int32_t on_cancel = 0;
+  uint64_t deadline_ns = 0;      // monotonic; 0: none
+};
+
+struct Request {
+  RequestKind kind = RequestKind::kAttach;
+  AttachmentId attachment;
+  RequestId id;                 // also the target of kTurnCancel, in `target`
+  uint64_t received_ns = 0;
+  uint32_t uid = 0;
+  std::string name_space;
+  SessionId session;
+  uint64_t version = 0;         // fork, rewind, messages, context read: 0 is the head
+  int64_t if_version = -1;
+  RequestId target;             // kTurnCancel
+  // kSessionCreate
+  int32_t fidelity = 0;
+  int32_t priority = 0;
+  uint64_t ttl_seconds = 0;
+  std::string label;
+  // kSessionList
+  SessionId after;
+  uint32_t list_max = 0;
+  // kContextWrite
+  std::string json;
+  std::optional<TurnRequest> turn;
+};
+
+}  // namespace kairos

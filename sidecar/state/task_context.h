@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The task context: goal, entities, done steps, pending actions, facts, as JSON that clients may read
+// and write. This checks and normalises it; docs/STATE_FORMAT.md has the schema.
+// Pure; any thread; never throws. Fences nlohmann-json for this folder.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "sidecar/chat/chat_renderer.h"
+
+namespace kairos {
+
+inline constexpr size_t kTaskContextBytesMax = 256 * 1024;
+
+// The context of a session before its first turn.
+std::string EmptyTaskContext();
+// Checks bytes from a client: size, UTF-8, depth, fields and their types; *normalised gets the compact
+// form. INVALID_ARGUMENT; *error names the field and the limit.
+Status CheckTaskContext(std::string_view json, std::string* normalised, std::string* error);
+// First turn: the goal is the first user message's first sentence (at most 512 bytes).
+std::string TaskContextFromFirstTurn(std::string_view first_user_message);
+// A tool result came in: its pending action, when there is one, moves to done steps and the result is
+// noted as a fact with its message index.
+std::string TaskContextAfterToolResult(const std::string& json, const ChatMessage& tool_message,
+                                       uint64_t message_index);
+
+}  // namespace kairos
