@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shm/socket_path.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace kairos {
+namespace {
+
+// secure_getenv: a set-uid host must not be steered to another socket by its caller.
+const char* Variable(const char* name) {
+  const char* value = secure_getenv(name);
+  return value == nullptr || *value == '\0' ? nullptr : value;
+}
+
+}  // namespace
+
+Result<std::string> DefaultSocketPath() {
+  std::string path;
+  if (const char* socket = Variable("KAIROS_SOCKET")) {
+    path = socket;
+  } else if (const char* runtime = Variable("XDG_RUNTIME_DIR")) {
+    path = std::string(runtime) + "/kairos/kairos.sock";
+  } else if (const uid_t uid = geteuid(); uid == 0) {
+    path = "/run/kairos/kairos.sock";
+  } else {
+    path = "/tmp/kairos-" + std::to_string(uid) + "/kairos.sock";
+  }
+  if (path.size() > kSocketPathBytesMax) {
+    return Status(Code::kInvalidArgument, "socket path: at most 107 bytes");
+  }
+  return path;
+}
+
+}  // namespace kairos
