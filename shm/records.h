@@ -43,12 +43,12 @@ inline constexpr uint32_t kPingBytesMax = 65536;
 inline constexpr uint32_t kListMax = 4096;            // sessions of one list reply
 inline constexpr uint32_t kLogprobsMax = 20;
 inline constexpr int32_t kPriorityMax = 100;          // and -kPriorityMax
-// Whole messages after reassembly.
+// Whole messages after reassembly: message_bytes_max of both ends of the c2s and the s2c ring.
 inline constexpr uint32_t kRequestBytesMax = 32u << 20;
 inline constexpr uint32_t kReplyBytesMax = 64u << 20;
 
 // ---- Types --------------------------------------------------------------------------------------
-// The ring frame's `type`. 0 and 0xff00..0xffff belong to the ring itself.
+// The ring frame's `type`, 1..63; shm/ring.h takes a set of them as bits.
 enum class RecordType : uint16_t {
   kPing = 1,
   kSessionCreate = 2,
@@ -65,23 +65,17 @@ enum class RecordType : uint16_t {
   kTurnSubmit = 13,
   kTurnCancel = 14,
 
-  kPong = 64,
-  kAccepted = 65,
-  kText = 66,
-  kToolCall = 67,
-  kLogprobs = 68,
-  kFinal = 69,
-  kError = 70,
-  kResult = 71,
+  kPong = 32,
+  kAccepted = 33,
+  kText = 34,
+  kToolCall = 35,
+  kLogprobs = 36,
+  kFinal = 37,
+  kError = 38,
+  kResult = 39,
 };
-inline constexpr uint16_t kRequestTypeFirst = 1, kRequestTypeLast = 14;
-inline constexpr uint16_t kReplyTypeFirst = 64, kReplyTypeLast = 71;
-inline constexpr bool IsRequestType(uint16_t type) {
-  return type >= kRequestTypeFirst && type <= kRequestTypeLast;
-}
-inline constexpr bool IsReplyType(uint16_t type) {
-  return type >= kReplyTypeFirst && type <= kReplyTypeLast;
-}
+inline constexpr uint64_t kRequestTypes = 0x7ffe;            // bits 1..14
+inline constexpr uint64_t kReplyTypes = uint64_t{0xff} << 32;  // bits 32..39
 
 // ---- Wire structs -------------------------------------------------------------------------------
 struct WireSpan {
