@@ -6,6 +6,9 @@
 // output element (or 16 lanes with a fixed tree), and no sum is ever split by thread, batch or tile.
 // It buys batch invariance, resume equality and a strong test: any tier against `scalar`, bit for bit.
 //
+// Inputs are finite; other values give unspecified numbers but no undefined behaviour. A magnitude
+// maximum below kMagnitudeMin quantises to zeros.
+//
 // Owner: none. All functions are pure over their arguments, thread-safe and never block.
 // What it does not do: allocate, choose threads, know sequences.
 #pragma once
@@ -63,8 +66,17 @@ struct QuantizedRows {
   float* sums = nullptr;      // [rows, cols / 32] scale * sum of the group's values
 };
 
+// Below it a reciprocal scale would leave the range of float.
+inline constexpr float kMagnitudeMin = 1e-30f;
+
 // ---- KV tiles ----------------------------------------------------------------------------------
-// A tile is one layer and KV head of one block of 32 tokens, head_dim = d (a multiple of 16).
+// A tile is one layer and KV head of one block of 32 tokens, head_dim = d (a multiple of 16, at most
+// kHeadDimMax). Tiles are 32-byte aligned.
+
+// Up to here the integer dot of a 16-bit query with an 8-bit key fits 32 bits.
+inline constexpr uint32_t kHeadDimMax = 512;
+// Where maxima start. A split that sees no token returns it, with a sum and values of zero.
+inline constexpr float kLowestScore = -1e30f;
 
 // 16-bit tiles: K as [2 token groups][d][16 tokens] f16, V as [32 tokens][d] f16.
 inline constexpr uint64_t HalfTileBytes(uint32_t head_dim) { return 64ull * head_dim; }
@@ -80,14 +92,15 @@ struct AttentionSplit {
   uint32_t query_count = 0;     // 1..32, consecutive positions
   const float* queries = nullptr;    // query i, head g at queries + i * query_stride + g * head_dim
   uint64_t query_stride = 0;         // floats; values are rotated and scaled by 1/sqrt(d)
-  uint32_t block_count = 0;          // earlier whole blocks of this run, 0..8; all queries see all
+  // Earlier whole blocks of this run, 0..8 (0..7 with an own block); all queries see all.
+  uint32_t block_count = 0;
   const uint8_t* sealed[kSplitTokens / kBlockTokens] = {};  // INT8 tile, or null where 16-bit
   const uint8_t* half_k[kSplitTokens / kBlockTokens] = {};  // 16-bit tiles where `sealed` is null
   const uint8_t* half_v[kSplitTokens / kBlockTokens] = {};
   // The queries' own block, when it is in this run: query i sees own tokens 0..own_first + i.
   const uint8_t* own_k = nullptr;    // 16-bit tiles, or null
   const uint8_t* own_v = nullptr;
-  uint32_t own_first = 0;            // index of query 0 inside its block
+  uint32_t own_first = 0;            // index of query 0 in its block; own_first + query_count <= 32
   // Results per (query i, head g), at index i * group + g: maximum, sum of exponentials, weighted V.
   float* maxima = nullptr;
   float* sums = nullptr;
@@ -95,6 +108,7 @@ struct AttentionSplit {
   void* scratch = nullptr;           // AttentionScratchBytes(), 64-byte aligned
 };
 
+// Does not depend on the tier.
 uint64_t AttentionScratchBytes(uint32_t head_dim, uint32_t group);
 
 // ---- The table ---------------------------------------------------------------------------------
@@ -115,9 +129,11 @@ struct KernelTable {
   // out = x * (1 / sqrt(mean(x^2) + eps)) * weight. The sum runs in 16 lanes (lane = index mod 16),
   // then lanes 8 apart, 4, 2, 1 are added.
   void (*rms_norm)(const float* x, const float* weight, float eps, uint32_t cols, float* out);
-  // Rotates half-split pairs (i, i + d/2) of `heads` heads in place; cos, sin: [d/2].
+  // Rotates half-split pairs (a, b) = (i, i + d/2) of `heads` heads in place; cos, sin: [d/2].
+  // a' = fma(a, cos, -(b * sin)), b' = fma(a, sin, b * cos).
   void (*rope)(float* x, uint32_t heads, uint32_t head_dim, const float* cos, const float* sin);
-  // out = gate / (1 + exp(-gate)) * up, with the table's own exponential. out may alias gate.
+  // out = gate / (1 + exp(-gate)) * up, with the table's own exponential (arithmetic.h). out may
+  // alias gate.
   void (*silu_multiply)(const float* gate, const float* up, uint32_t count, float* out);
   // x += y
   void (*add)(float* x, const float* y, uint32_t count);
@@ -127,12 +143,15 @@ struct KernelTable {
   // Quantises a full 16-bit tile pair to a sealed tile: scale = f16(amax / 127), value =
   // nearest-even(x / scale) clamped to -127..127.
   void (*seal_tile)(const uint8_t* half_k, const uint8_t* half_v, uint32_t head_dim, uint8_t* sealed);
-  // Scores of sealed blocks: queries as int16 with one scale (amax / 32767), exact integer dots. Of
-  // 16-bit blocks: fma over dims in order. Probabilities times V scale are requantised to int16 per
-  // block; weighted V accumulates one fma per block (sealed) or per token (16-bit), in order.
+  // Scores of sealed blocks: queries as int16 with one scale (amax / 32767), exact integer dots, then
+  // float(dot) * (query_scale * k_scale). Of 16-bit blocks: fma over dims in order. The maximum is that
+  // of the whole run; exponentials are summed in 16 lanes by token index, folded as in rms_norm.
+  // Probabilities times V scale are requantised to int16 per block (amax / 32767); weighted V
+  // accumulates one fma per block (sealed) or per visible token (16-bit), in order.
   void (*attention_split)(const AttentionSplit& split);
   // Folds run results in order: from (max, sum, values) of `splits` runs per (query, head), runs
-  // `split_stride` rows apart, into out = values / sum.
+  // `split_stride` rows apart, into out = values / sum, or zeros where nothing was visible. Weights are
+  // exp(max - greatest max); both sums are chains of fma over the runs.
   void (*attention_merge)(const float* maxima, const float* sums, const float* values, uint32_t splits,
                           uint64_t split_stride, uint32_t rows, uint32_t head_dim, float* out,
                           uint64_t out_stride);
