@@ -20,6 +20,7 @@
 
 #include "base/status.h"
 #include "kairos/kairos.h"
+#include "shm/ring.h"
 
 namespace kairos {
 
@@ -48,7 +49,7 @@ inline constexpr uint32_t kRequestBytesMax = 32u << 20;
 inline constexpr uint32_t kReplyBytesMax = 64u << 20;
 
 // ---- Types --------------------------------------------------------------------------------------
-// The ring frame's `type`, 1..63; shm/ring.h takes a set of them as bits.
+// The ring frame's `type`.
 enum class RecordType : uint16_t {
   kPing = 1,
   kSessionCreate = 2,
@@ -74,8 +75,9 @@ enum class RecordType : uint16_t {
   kError = 38,
   kResult = 39,
 };
-inline constexpr uint64_t kRequestTypes = 0x7ffe;            // bits 1..14
-inline constexpr uint64_t kReplyTypes = uint64_t{0xff} << 32;  // bits 32..39
+// What each ring may carry.
+inline constexpr FrameTypes kRequestTypes{1, 14};
+inline constexpr FrameTypes kReplyTypes{32, 39};
 
 // ---- Wire structs -------------------------------------------------------------------------------
 struct WireSpan {
