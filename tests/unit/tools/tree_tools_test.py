@@ -6,6 +6,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import io
+import json
 import os
 import pathlib
 import sys
@@ -243,6 +244,18 @@ class ModelFetch(Tree):
         self.addCleanup(os.environ.pop, "XDG_CACHE_HOME")
         self.assertEqual(model.path_of("smollm2-135m"),
                          self.root / "kairos/models/smollm2-135m.gguf")
+
+
+class Demo(unittest.TestCase):
+    def test_PlaysTwentyTurnsWhoseToolsExist(self):
+        conversation = json.loads((TOOLS.parent / "examples/trip_planning.json").read_text())
+        tools = {tool["function"]["name"] for tool in conversation["tools"]}
+        self.assertEqual(len(conversation["turns"]), 20)
+        for turn in conversation["turns"]:
+            self.assertIn(turn["role"], ("user", "tool"))
+            if turn["role"] == "tool":
+                self.assertIn(turn["name"], tools)
+                json.loads(turn["content"])
 
 
 if __name__ == "__main__":

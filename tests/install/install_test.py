@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Installs into an empty prefix, moves the prefix, and builds against it as a stranger would.
+
+  install_test.py SOURCE BUILD CMAKE CC CXX LIBDIR
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE, BUILD = map(pathlib.Path, sys.argv[1:3])
+CMAKE, CC, CXX, LIBDIR = sys.argv[3:7]
+
+
+def run(*command, **options):
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))}: status {done.returncode}\n"
+                             f"{done.stdout}")
+    return done.stdout
+
+
+class Install(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        top = pathlib.Path(cls.folder.name)
+        run(CMAKE, "--install", BUILD, "--prefix", top / "first")
+        # Nothing installed may remember where it was put.
+        (top / "first").rename(top / "moved")
+        cls.top, cls.prefix = top, top / "moved"
+        cls.pkg = {**os.environ, "PKG_CONFIG_PATH": str(cls.prefix / LIBDIR / "pkgconfig"),
+                   "LD_LIBRARY_PATH": str(cls.prefix / LIBDIR)}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_InstallsEveryPart(self):
+        expected = ["bin/kairosd", "bin/kairosctl", "bin/kairos-bench", f"{LIBDIR}/libkairos.so",
+                    f"{LIBDIR}/libkairos.so.1", f"{LIBDIR}/pkgconfig/kairos.pc",
+                    f"{LIBDIR}/cmake/kairos/kairosConfig.cmake", "include/kairos/kairos.h",
+                    "lib/systemd/system/kairos.service"]
+        missing = [path for path in expected if not (self.prefix / path).exists()]
+        self.assertEqual(missing, [])
+
+    def test_InstallsNoPrivateHeader(self):
+        headers = {p.relative_to(self.prefix).as_posix() for p in self.prefix.rglob("*.h")}
+        self.assertEqual(headers, {"include/kairos/kairos.h"})
+
+    def test_InstalledProgramsFindTheirLibrary(self):
+        env = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
+        for name in ("kairosd", "kairosctl", "kairos-bench"):
+            with self.subTest(name):
+                run(self.prefix / "bin" / name, "--help", env=env)
+
+    def test_BuildsTheExamplesByPkgConfig(self):
+        out = self.top / "examples"
+        run("make", "-C", SOURCE, "-f", "Makefile.examples", f"OUT={out}", f"CC={CC}", f"CXX={CXX}",
+            env=self.pkg)
+        sources = [*(SOURCE / "examples").rglob("*.c"), *(SOURCE / "examples").rglob("*.cc")]
+        self.assertGreater(len(sources), 0)
+        for source in sources:
+            self.assertTrue((out / source.stem).exists(), source.stem)
+
+    def test_BuildsByFindPackageAndRuns(self):
+        build = self.top / "consumer"
+        run(CMAKE, "-S", SOURCE / "tests/install/consumer", "-B", build, "-G", "Ninja",
+            f"-DCMAKE_PREFIX_PATH={self.prefix}", f"-DCMAKE_C_COMPILER={CC}",
+            f"-DCMAKE_CXX_COMPILER={CXX}")
+        run(CMAKE, "--build", build)
+        run(build / "consumer_c", self.top / "nobody.sock", env=self.pkg)
+        run(build / "consumer_cxx", env=self.pkg)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
