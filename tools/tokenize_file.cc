@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokenizes texts with the vocabulary of a GGUF file, for comparison with other implementations.
+// Input: per text a line "LENGTH SPECIAL" (bytes; 1 to recognise special tokens), then the bytes.
+// Output: per text a line "DROPPED id id ...". Usage: kairos-tokenize MODEL.gguf < texts > ids
+#include <chrono>
+#include <cstdio>
+#include <string>
+
+#include "sidecar/chat/tokenizer.h"
+
+namespace kairos {
+namespace {
+
+int Run(const char* path) {
+  std::string error;
+  auto file = GgufFile::Open(path, &error);
+  if (!file.ok()) {
+    std::fprintf(stderr, "%s: %s\n", path, error.c_str());
+    return 1;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  auto tokenizer = Tokenizer::Create(**file, &error);
+  if (!tokenizer.ok()) {
+    std::fprintf(stderr, "%s: %s\n", path, error.c_str());
+    return 1;
+  }
+  const auto loaded = std::chrono::steady_clock::now();
+  size_t length = 0;
+  int special = 0;
+  uint64_t bytes = 0;
+  std::chrono::nanoseconds spent{0};
+  std::string text;
+  while (std::scanf("%zu %d", &length, &special) == 2 && std::getchar() == '\n') {
+    text.resize(length);
+    if (std::fread(text.data(), 1, length, stdin) != length) {
+      std::fprintf(stderr, "input ends inside a text\n");
+      return 1;
+    }
+    const auto before = std::chrono::steady_clock::now();
+    const EncodeResult result = (*tokenizer)->Encode(text, special != 0);
+    spent += std::chrono::steady_clock::now() - before;
+    bytes += length;
+    std::printf("%llu", static_cast<unsigned long long>(result.dropped_bytes));
+    for (const TokenId token : result.tokens) std::printf(" %d", token);
+    std::printf("\n");
+  }
+  const double load_s = std::chrono::duration<double>(loaded - start).count();
+  const double encode_s = std::chrono::duration<double>(spent).count();
+  std::fprintf(stderr, "vocabulary %.1f ms; %llu bytes in %.1f ms, %.1f MB/s\n", load_s * 1e3,
+               static_cast<unsigned long long>(bytes), encode_s * 1e3,
+               encode_s > 0 ? static_cast<double>(bytes) / encode_s / 1e6 : 0.0);
+  return 0;
+}
+
+}  // namespace
+}  // namespace kairos
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: kairos-tokenize MODEL.gguf < texts > ids\n");
+    return 2;
+  }
+  return kairos::Run(argv[1]);
+}
