@@ -3,6 +3,7 @@
 // bounded queues; results come back in the order of the commands.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -21,7 +22,7 @@ enum class JournalVerb : int32_t {
 struct JournalCommand {
   JournalVerb verb = JournalVerb::kCreate;
   uint64_t ticket = 0;           // the conductor's, comes back in the result
-  SessionRecord record;          // create, commit, fork
+  SessionRecord record;          // create, commit, fork; find reply: uid and name_space
   bool create = false;           // commit
   VersionDelta delta;            // commit
   std::string key;               // commit, find reply
@@ -48,7 +49,8 @@ class Journal {
   std::optional<JournalResult> Poll();
   void SetResultWaker(Waker* waker) { result_waker_ = waker; }
 
-  // Journal thread only. Runs every queued command; false when there was none.
+  // Journal thread only. Runs every queued command; false when there was nothing to do. Stops early
+  // while the conductor leaves its results unread.
   bool DoWork();
   Waker& waker() { return waker_; }
   uint64_t bytes_used() const { return bytes_used_.load(std::memory_order_relaxed); }
@@ -59,6 +61,7 @@ class Journal {
   std::unique_ptr<Catalog> catalog_;
   SpscQueue<JournalCommand> commands_{1024};
   SpscQueue<JournalResult> results_{4096};
+  std::optional<JournalResult> held_result_;  // ran, but results_ was full
   Waker waker_;
   Waker* result_waker_ = nullptr;
   std::atomic<uint64_t> bytes_used_{0};
