@@ -67,6 +67,13 @@ class Install(unittest.TestCase):
         for source in sources:
             self.assertTrue((out / source.stem).exists(), source.stem)
 
+    def test_BuildsTheProgramOfTheReadme(self):
+        code = (SOURCE / "README.md").read_text().split("```c\n")[1].split("```")[0]
+        source = self.top / "hello.c"
+        source.write_text(code)
+        flags = run("pkg-config", "--cflags", "--libs", "kairos", env=self.pkg).split()
+        run(CC, "-std=c11", "-Wall", "-Wextra", "-Werror", source, "-o", self.top / "hello", *flags)
+
     def test_BuildsByFindPackageAndRuns(self):
         build = self.top / "consumer"
         run(CMAKE, "-S", SOURCE / "tests/install/consumer", "-B", build, "-G", "Ninja",
