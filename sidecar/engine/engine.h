@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "base/units.h"
@@ -30,6 +31,8 @@ struct EngineOptions {
   uint32_t sequences_max = 64;        // in one step
   uint32_t chunk_tokens_max = 512;    // prefill tokens of one step, all sequences
   uint64_t step_budget_ns = 50'000'000;  // 0: no budget, chunk_tokens_max alone bounds a step
+  std::vector<std::string> token_bytes;  // per token, for stop strings (token_bytes.h); or empty
+  std::vector<TokenId> end_tokens;       // end a generation unless ignore_eos
 };
 
 // Written by the engine thread, readable by any.

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "base/units.h"
+#include "sidecar/device/device.h"
 
 namespace kairos {
 
@@ -26,22 +27,20 @@ class KvArena {
  public:
   // Reserves `slots` slots of host memory, touched on first use. RESOURCE_EXHAUSTED when refused.
   static Result<std::unique_ptr<KvArena>> Create(const KvGeometry& geometry, uint32_t slots);
-  ~KvArena();
   KvArena(const KvArena&) = delete;
   KvArena& operator=(const KvArena&) = delete;
 
   const KvGeometry& geometry() const { return geometry_; }
   uint32_t slots() const { return slots_; }
   uint64_t slot_bytes() const { return slot_bytes_; }
-  uint8_t* slot(SlotId id) { return base_ + id.value * slot_bytes_; }
+  uint8_t* slot(SlotId id) { return memory_.data() + id.value * slot_bytes_; }
 
  private:
   KvArena() = default;
   KvGeometry geometry_;
   uint64_t slot_bytes_ = 0;
-  uint64_t mapped_bytes_ = 0;
   uint32_t slots_ = 0;
-  uint8_t* base_ = nullptr;
+  DeviceMemory memory_;
 };
 
 }  // namespace kairos

@@ -45,6 +45,8 @@ class GgufFile {
   const std::vector<GgufTensor>& tensors() const;
   const GgufTensor* FindTensor(std::string_view name) const;
   uint64_t file_bytes() const;
+  // Gives the map's pages back to the system; they are read again from the file when touched.
+  void ReleasePages() const;
 
  private:
   GgufFile();

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/engine/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace kairos {
+namespace {
+
+// Above it one worker computes all runs of its queries in turn, so that a long prefill needs no
+// memory for the partial results of the whole step.
+constexpr uint64_t kPartialFloatsMax = 1u << 20;
+constexpr uint32_t kBlocksPerSplit = kSplitTokens / kBlockTokens;
+// Fewer new tokens than this are not worth waking the pool for.
+constexpr uint32_t kStoreRowsForPool = 8;
+
+}  // namespace
+
+Attention::Attention(const Model& model, KvArena& arena, WorkerPool& pool)
+    : model_(model),
+      shape_(model.parameters()),
+      kernels_(model.kernels()),
+      arena_(arena),
+      pool_(pool),
+      rotary_(shape_),
+      qkv_width_(shape_.query_dim() + 2 * shape_.kv_dim()),
+      workers_(pool.threads()) {
+  for (WorkerScratch& worker : workers_) {
+    worker.kernel.Reserve(AttentionScratchBytes(shape_.head_dim, shape_.group()));
+    worker.row.Reserve(uint64_t{shape_.group()} * shape_.head_dim);
+  }
+}
+
+void Attention::Plan(std::span<const Segment> segments) {
+  spans_.clear();
+  scratch_spans_ = 0;
+  partial_rows_ = 0;
+  uint32_t row = 0;
+  uint32_t positions = 0;
+  for (const Segment& segment : segments) {
+    PlanSegment(segment, row);
+    row += segment.count;
+    positions = std::max(positions, segment.position + segment.count);
+  }
+  rotary_.Grow(positions);
+  tiles_.Reserve(uint64_t{scratch_spans_} * shape_.kv_heads * 2 * HalfTileBytes(shape_.head_dim));
+  PlanItems();
+}
+
+void Attention::PlanSegment(const Segment& segment, uint32_t row) {
+  const bool starts_in_open = segment.position % kBlockTokens != 0;
+  uint32_t position = segment.position;
+  uint32_t left = segment.count;
+  bool first = true;
+  while (left > 0) {
+    Span span;
+    span.segment = &segment;
+    span.row = row;
+    span.position = position;
+    span.count = std::min(left, kBlockTokens - position % kBlockTokens);
+    if (segment.fidelity == Fidelity::kDefault) {
+      const bool in_open = (first && starts_in_open) || (!span.fills() && !starts_in_open);
+      if (!in_open) {
+        span.scratch = static_cast<int32_t>(scratch_spans_++);
+        span.moves_to_open = !span.fills();
+      }
+    }
+    span.partial_row = partial_rows_;
+    partial_rows_ += uint64_t{span.count} * shape_.heads * span.splits();
+    spans_.push_back(span);
+    row += span.count;
+    position += span.count;
+    left -= span.count;
+    first = false;
+  }
+}
+
+void Attention::PlanItems() {
+  items_.clear();
+  const bool share = partial_rows_ * shape_.head_dim <= kPartialFloatsMax;
+  for (uint32_t i = 0; i < spans_.size(); ++i) {
+    for (uint32_t kv_head = 0; kv_head < shape_.kv_heads; ++kv_head) {
+      if (share) {
+        for (uint32_t split = 0; split < spans_[i].splits(); ++split) {
+          items_.push_back({i, kv_head, split});
+        }
+      } else {
+        items_.push_back({i, kv_head, kAllSplits});
+      }
+    }
+  }
+  // Long items first: the last one to finish is then short.
+  if (!share) std::reverse(items_.begin(), items_.end());
+  if (share) {
+    maxima_.Reserve(partial_rows_);
+    sums_.Reserve(partial_rows_);
+    values_.Reserve(partial_rows_ * shape_.head_dim);
+  }
+  const uint64_t countdowns = spans_.size() * shape_.kv_heads;
+  if (countdowns > countdown_capacity_) {
+    countdowns_ = std::make_unique<PartCountdown[]>(countdowns);
+    countdown_capacity_ = countdowns;
+  }
+}
+
+Attention::Tiles Attention::SlotTiles(SlotId k, SlotId v, uint32_t layer, uint32_t kv_head) const {
+  KAIROS_DCHECK(k.value < arena_.slots() && v.value < arena_.slots());
+  const uint64_t offset =
+      (uint64_t{layer} * shape_.kv_heads + kv_head) * HalfTileBytes(shape_.head_dim);
+  return {arena_.slot(k) + offset, arena_.slot(v) + offset};
+}
+
+// 16-bit tiles of `block`: of the span's own block, or of an earlier one of an exact sequence.
+Attention::Tiles Attention::HalfTiles(const Span& span, uint32_t block, uint32_t layer,
+                                      uint32_t kv_head) const {
+  const Segment& segment = *span.segment;
+  if (segment.fidelity == Fidelity::kExact) {
+    return SlotTiles(segment.slots[2 * block], segment.slots[2 * block + 1], layer, kv_head);
+  }
+  if (span.scratch < 0) return SlotTiles(segment.open[0], segment.open[1], layer, kv_head);
+  const uint64_t tile_bytes = HalfTileBytes(shape_.head_dim);
+  uint8_t* k = tiles_.data() +
+               (static_cast<uint64_t>(span.scratch) * shape_.kv_heads + kv_head) * 2 * tile_bytes;
+  return {k, k + tile_bytes};
+}
+
+uint8_t* Attention::SealedTile(const Span& span, uint32_t block, uint32_t layer,
+                               uint32_t kv_head) const {
+  const SlotId id = span.segment->slots[block];
+  KAIROS_DCHECK(id.value < arena_.slots());
+  return arena_.slot(id) +
+         (uint64_t{layer} * shape_.kv_heads + kv_head) * SealedTileBytes(shape_.head_dim);
+}
+
+// Rotates the span's queries of this KV head and its key, stores key and value, seals a full block.
+void Attention::StoreSpan(const Span& span, uint32_t layer, uint32_t kv_head, float* qkv) {
+  const uint32_t d = shape_.head_dim;
+  const uint32_t group = shape_.group();
+  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
+  const Tiles tiles = HalfTiles(span, span.block(), layer, kv_head);
+  for (uint32_t i = 0; i < span.count; ++i) {
+    const uint32_t position = span.position + i;
+    float* row = qkv + uint64_t{span.row + i} * qkv_width_;
+    float* queries = row + kv_head * group * d;
+    float* key = row + shape_.query_dim() + kv_head * d;
+    const float* value = row + shape_.query_dim() + shape_.kv_dim() + kv_head * d;
+    kernels_.rope(queries, group, d, rotary_.cos(position), rotary_.sin(position));
+    kernels_.rope(key, 1, d, rotary_.cos(position), rotary_.sin(position));
+    for (uint32_t j = 0; j < group * d; ++j) queries[j] *= scale;
+    kernels_.store_half(key, value, d, position % kBlockTokens, tiles.k, tiles.v);
+  }
+  if (span.segment->fidelity == Fidelity::kDefault && span.fills()) {
+    kernels_.seal_tile(tiles.k, tiles.v, d, SealedTile(span, span.block(), layer, kv_head));
+  }
+}
+
+void Attention::RunSplit(const Span& span, uint32_t layer, uint32_t kv_head, uint32_t split,
+                         const float* qkv, const Partials& at, void* scratch) const {
+  const uint32_t rows = span.count * shape_.group();
+  AttentionSplit work;
+  work.head_dim = shape_.head_dim;
+  work.group = shape_.group();
+  work.query_count = span.count;
+  work.queries = qkv + uint64_t{span.row} * qkv_width_ + kv_head * shape_.group() * shape_.head_dim;
+  work.query_stride = qkv_width_;
+  const uint32_t first = split * kBlocksPerSplit;
+  work.block_count = std::min(span.block() - first, kBlocksPerSplit);
+  for (uint32_t i = 0; i < work.block_count; ++i) {
+    if (span.segment->fidelity == Fidelity::kDefault) {
+      work.sealed[i] = SealedTile(span, first + i, layer, kv_head);
+    } else {
+      const Tiles tiles = HalfTiles(span, first + i, layer, kv_head);
+      work.half_k[i] = tiles.k;
+      work.half_v[i] = tiles.v;
+    }
+  }
+  if (split + 1 == span.splits()) {
+    const Tiles own = HalfTiles(span, span.block(), layer, kv_head);
+    work.own_k = own.k;
+    work.own_v = own.v;
+    work.own_first = span.position % kBlockTokens;
+  }
+  work.maxima = at.maxima + uint64_t{split} * rows;
+  work.sums = at.sums + uint64_t{split} * rows;
+  work.values = at.values + uint64_t{split} * rows * shape_.head_dim;
+  work.scratch = scratch;
+  kernels_.attention_split(work);
+}
+
+void Attention::Merge(const Span& span, uint32_t kv_head, const Partials& from, float* row_scratch,
+                      Activations* out) const {
+  const uint32_t d = shape_.head_dim;
+  const uint32_t group = shape_.group();
+  for (uint32_t i = 0; i < span.count; ++i) {
+    kernels_.attention_merge(from.maxima + i * group, from.sums + i * group,
+                             from.values + uint64_t{i} * group * d, span.splits(),
+                             uint64_t{span.count} * group, group, d, row_scratch, d);
+    out->Write(kernels_, span.row + i, kv_head * group * d, group * d, row_scratch);
+  }
+}
+
+void Attention::RunItem(const Item& item, uint32_t layer, uint32_t worker, const float* qkv,
+                        Activations* out) {
+  const Span& span = spans_[item.span];
+  WorkerScratch& scratch = workers_[worker];
+  const uint64_t rows = uint64_t{span.count} * shape_.group() * span.splits();
+  Partials partials;
+  if (item.split == kAllSplits) {
+    float* floats = scratch.partials.Reserve(rows * (2 + shape_.head_dim));
+    partials = {floats, floats + rows, floats + 2 * rows};
+    for (uint32_t split = 0; split < span.splits(); ++split) {
+      RunSplit(span, layer, item.kv_head, split, qkv, partials, scratch.kernel.data());
+    }
+  } else {
+    const uint64_t at = span.partial_row + item.kv_head * rows;
+    partials = {maxima_.data() + at, sums_.data() + at, values_.data() + at * shape_.head_dim};
+    RunSplit(span, layer, item.kv_head, item.split, qkv, partials, scratch.kernel.data());
+    PartCountdown& countdown = countdowns_[item.span * shape_.kv_heads + item.kv_head];
+    if (!countdown.FinishOne()) return;
+  }
+  Merge(span, item.kv_head, partials, scratch.row.data(), out);
+}
+
+void Attention::MoveToOpen(const Span& span, uint32_t layer) {
+  for (uint32_t kv_head = 0; kv_head < shape_.kv_heads; ++kv_head) {
+    const Tiles from = HalfTiles(span, span.block(), layer, kv_head);
+    const Tiles to = SlotTiles(span.segment->open[0], span.segment->open[1], layer, kv_head);
+    std::memcpy(to.k, from.k, HalfTileBytes(shape_.head_dim));
+    std::memcpy(to.v, from.v, HalfTileBytes(shape_.head_dim));
+  }
+}
+
+void Attention::RunLayer(uint32_t layer, float* qkv, Activations* out) {
+  const uint32_t heads = shape_.kv_heads;
+  const uint32_t stores = static_cast<uint32_t>(spans_.size()) * heads;
+  uint32_t rows = 0;
+  for (const Span& span : spans_) rows += span.count;
+  const auto store = [&](uint32_t item, uint32_t) {
+    StoreSpan(spans_[item / heads], layer, item % heads, qkv);
+  };
+  if (rows < kStoreRowsForPool) {
+    for (uint32_t i = 0; i < stores; ++i) store(i, 0);
+  } else {
+    pool_.Run(stores, store);
+  }
+  for (uint32_t i = 0; i < spans_.size(); ++i) {
+    for (uint32_t head = 0; head < heads; ++head) {
+      countdowns_[i * heads + head].Reset(spans_[i].splits());
+    }
+  }
+  pool_.Run(static_cast<uint32_t>(items_.size()), [&](uint32_t item, uint32_t worker) {
+    RunItem(items_[item], layer, worker, qkv, out);
+  });
+  for (const Span& span : spans_) {
+    if (span.moves_to_open) MoveToOpen(span, layer);
+  }
+}
+
+}  // namespace kairos

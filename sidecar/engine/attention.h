@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of one step over the KV arena: stores new keys and values, seals blocks that fill, and
+// fans (sequence, block of queries, KV head, 256-token run) out over the worker pool.
+//
+// 1. A query reads its own block in 16 bits and every earlier block sealed (16 bits when exact).
+//    Blocks that fill inside the step are sealed before any later block of the layer attends, so the
+//    result does not depend on how a prompt was cut into steps.
+// 2. 16-bit tiles of a block that both begins and fills in this step live in scratch for one layer.
+//    The unfinished last block lives in the open slots; when the step starts inside an older open
+//    block, it is built in scratch and copied over after that layer's queries are done.
+// 3. Runs are merged in order, whoever computed them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "sidecar/engine/activations.h"
+#include "sidecar/engine/aligned_buffer.h"
+#include "sidecar/engine/kv_arena.h"
+#include "sidecar/engine/models/model.h"
+#include "sidecar/engine/models/rotary_table.h"
+#include "sidecar/engine/segment.h"
+#include "sidecar/engine/worker_pool.h"
+
+namespace kairos {
+
+class Attention {
+ public:
+  Attention(const Model& model, KvArena& arena, WorkerPool& pool);
+
+  // Before the layers of a step. `segments` stay valid until the step ends; rows of the step are the
+  // segments' tokens in order.
+  void Plan(std::span<const Segment> segments);
+  // `qkv` [rows, query_dim + 2 * kv_dim] float, keys and queries rotated in place. Writes the layer's
+  // KV and the attention result, [rows, query_dim], to `out`.
+  void RunLayer(uint32_t layer, float* qkv, Activations* out);
+
+ private:
+  // Tokens of one segment that lie in one block.
+  struct Span {
+    const Segment* segment = nullptr;
+    uint32_t row = 0;
+    uint32_t position = 0;
+    uint32_t count = 0;
+    int32_t scratch = -1;        // index of its 16-bit tiles in scratch, or -1: in slots
+    bool moves_to_open = false;  // scratch is copied to the open slots after the layer
+    uint64_t partial_row = 0;    // first row of its partial results
+
+    uint32_t block() const { return position / kBlockTokens; }
+    uint32_t splits() const { return block() / (kSplitTokens / kBlockTokens) + 1; }
+    bool fills() const { return position % kBlockTokens + count == kBlockTokens; }
+  };
+  struct Item {
+    uint32_t span = 0;
+    uint32_t kv_head = 0;
+    uint32_t split = 0;  // kAllSplits: one worker does them all
+  };
+  struct Tiles {
+    uint8_t* k = nullptr;
+    uint8_t* v = nullptr;
+  };
+  // Results of the runs of one (span, KV head): run-major, then query, then head of the group.
+  struct Partials {
+    float* maxima = nullptr;
+    float* sums = nullptr;
+    float* values = nullptr;
+  };
+  struct WorkerScratch {
+    AlignedBuffer<uint8_t> kernel;
+    AlignedBuffer<float> partials;
+    AlignedBuffer<float> row;
+  };
+  static constexpr uint32_t kAllSplits = 0xffffffffu;
+
+  void PlanSegment(const Segment& segment, uint32_t row);
+  void PlanItems();
+  Tiles HalfTiles(const Span& span, uint32_t block, uint32_t layer, uint32_t kv_head) const;
+  uint8_t* SealedTile(const Span& span, uint32_t block, uint32_t layer, uint32_t kv_head) const;
+  Tiles SlotTiles(SlotId k, SlotId v, uint32_t layer, uint32_t kv_head) const;
+  void StoreSpan(const Span& span, uint32_t layer, uint32_t kv_head, float* qkv);
+  void RunSplit(const Span& span, uint32_t layer, uint32_t kv_head, uint32_t split, const float* qkv,
+                const Partials& at, void* scratch) const;
+  void Merge(const Span& span, uint32_t kv_head, const Partials& from, float* row_scratch,
+             Activations* out) const;
+  void RunItem(const Item& item, uint32_t layer, uint32_t worker, const float* qkv, Activations* out);
+  void MoveToOpen(const Span& span, uint32_t layer);
+
+  const Model& model_;
+  const HyperParameters& shape_;
+  const KernelTable& kernels_;
+  KvArena& arena_;
+  WorkerPool& pool_;
+  RotaryTable rotary_;
+  uint32_t qkv_width_;
+  std::vector<Span> spans_;
+  std::vector<Item> items_;
+  uint32_t scratch_spans_ = 0;
+  uint64_t partial_rows_ = 0;
+  AlignedBuffer<uint8_t> tiles_;
+  AlignedBuffer<float> maxima_;
+  AlignedBuffer<float> sums_;
+  AlignedBuffer<float> values_;
+  std::unique_ptr<PartCountdown[]> countdowns_;  // [span, kv_head]
+  uint64_t countdown_capacity_ = 0;
+  std::vector<WorkerScratch> workers_;
+};
+
+}  // namespace kairos

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many prefill tokens fit into a step's time, from the measured cost of earlier steps.
+// Affects when tokens are computed, never what they are.
+#pragma once
+
+#include <cstdint>
+
+namespace kairos {
+
+class StepBudget {
+ public:
+  // `budget_ns` 0: no limit but `tokens_max`.
+  StepBudget(uint64_t budget_ns, uint32_t tokens_max)
+      : budget_ns_(budget_ns), tokens_max_(tokens_max) {}
+
+  // Prefill tokens for a step that also decodes `decode_rows`; at least one block, so that a prompt
+  // always advances.
+  uint32_t PrefillTokens(uint32_t decode_rows) const;
+  // What a step cost.
+  void Observe(uint32_t decode_rows, uint32_t prefill_tokens, uint64_t ns);
+
+ private:
+  double DecodeNs(uint32_t decode_rows) const;
+
+  const uint64_t budget_ns_;
+  const uint32_t tokens_max_;
+  double decode_step_ns_ = 0.0;      // of a step without prefill; 0: not measured yet
+  double prefill_token_ns_ = 0.0;
+};
+
+}  // namespace kairos
