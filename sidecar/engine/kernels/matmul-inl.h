@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products of a tier (see vector-inl.h, which comes first). The tier defines, for one block of
+// 16 rows x 32 columns and T tokens, the integer dots from packed nibbles, from nibbles unpacked to
+// bytes, and from signed bytes.
+//
+// Loops: tokens in blocks that stay in L2, then panels, then tiles of T tokens that share each load of
+// weights. With many tokens the nibbles of a panel are unpacked once per block of tokens. An output is
+// one chain over the columns whatever the tiling, so its bits never depend on it.
+#pragma once
+
+#include "sidecar/engine/kernels/vector-inl.h"
+
+namespace kairos {
+namespace {
+
+constexpr uint32_t kUnpackTokens = 16;     // from here unpacking a panel pays
+constexpr uint32_t kTokenBlockMax = 128;   // tokens whose accumulators are kept between column chunks
+constexpr uint32_t kTokenBlockBytes = 256 * 1024;  // activations of a block of tokens, half of L2
+constexpr uint32_t kChunkGroups = 64;      // groups of columns unpacked at once: 2048 columns
+
+// How the three layouts of a block look to the inner loop.
+struct Nibbles {
+  static constexpr bool kOffsets = true;
+  static constexpr uint32_t kBytes = 320;
+  static Floats Scales(const uint8_t* block) { return LoadHalfs(block); }
+  static Floats Offsets(const uint8_t* block) { return LoadHalfs(block + 32); }
+  template <int T>
+  static void Dots(const uint8_t* block, const int8_t* const x[T], Ints dots[T]) {
+    NibbleDots<T>(block + 64, x, dots);
+  }
+};
+
+struct SignedBytes {
+  static constexpr bool kOffsets = false;
+  static constexpr uint32_t kBytes = 544;
+  static Floats Scales(const uint8_t* block) { return LoadHalfs(block); }
+  static Floats Offsets(const uint8_t* block) { return LoadHalfs(block); }
+  template <int T>
+  static void Dots(const uint8_t* block, const int8_t* const x[T], Ints dots[T]) {
+    SignedByteDots<T>(block + 32, x, dots);
+  }
+};
+
+// 16 float scales, 16 float offsets, eight vectors of bytes.
+struct UnpackedNibbles {
+  static constexpr bool kOffsets = true;
+  static constexpr uint32_t kBytes = 640;
+  static Floats Scales(const uint8_t* block) { return Load(reinterpret_cast<const float*>(block)); }
+  static Floats Offsets(const uint8_t* block) {
+    return Load(reinterpret_cast<const float*>(block + 64));
+  }
+  template <int T>
+  static void Dots(const uint8_t* block, const int8_t* const x[T], Ints dots[T]) {
+    SmallByteDots<T>(block + 128, x, dots);
+  }
+};
+
+void UnpackBlock(const uint8_t* block, uint8_t* unpacked) {
+  Store(reinterpret_cast<float*>(unpacked), LoadHalfs(block));
+  Store(reinterpret_cast<float*>(unpacked + 64), LoadHalfs(block + 32));
+  UnpackNibbles(block + 64, unpacked + 128);
+}
+
+// Continues acc[t] over `groups` blocks of one panel. x, scales and sums start at the first of them.
+template <typename Layout, int T>
+inline void MultiplyBlocks(const uint8_t* blocks, uint32_t groups, const int8_t* x, uint64_t x_stride,
+                           const float* scales, const float* sums, uint64_t group_stride,
+                           Floats acc[T]) {
+  const int8_t* rows[T];
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) rows[t] = x + t * x_stride;
+  for (uint32_t b = 0; b < groups; ++b, blocks += Layout::kBytes) {
+    // Ahead of the hardware prefetcher, which stops at page ends.
+    if constexpr (T == 1) Prefetch(blocks + 2048, Layout::kBytes);
+    Ints dots[T];
+    Layout::template Dots<T>(blocks, rows, dots);
+    const Floats weight_scales = Layout::Scales(blocks);
+    const Floats offsets = Layout::Offsets(blocks);
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) {
+      const uint64_t at = t * group_stride + b;
+      acc[t] = Fma(ToFloats(dots[t]), Mul(weight_scales, Set(scales[at])), acc[t]);
+      if constexpr (Layout::kOffsets) acc[t] = Fma(offsets, Set(sums[at]), acc[t]);
+      rows[t] += kGroupSize;
+    }
+  }
+}
+
+struct QuantizedTask {
+  QuantizedRows x;
+  uint32_t cols;
+  float* out;            // of the panel's first row
+  uint64_t out_stride;
+  uint32_t rows;         // of the panel, at most 16
+};
+
+// T tokens from `token` on, one whole panel.
+template <typename Layout, int T>
+void MultiplyPanel(const QuantizedTask& task, const uint8_t* panel, uint64_t token) {
+  const uint32_t groups = task.cols / kGroupSize;
+  Floats acc[T];
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) acc[t] = Set(0.0f);
+  MultiplyBlocks<Layout, T>(panel, groups, task.x.values + token * task.cols, task.cols,
+                            task.x.scales + token * groups, task.x.sums + token * groups, groups, acc);
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) {
+    StoreSome(task.out + (token + t) * task.out_stride, task.rows, acc[t]);
+  }
+}
+
+template <typename Layout>
+void MultiplyTokens(const QuantizedTask& task, const uint8_t* panel, uint64_t begin, uint64_t end) {
+  for (; begin + kTokenTile <= end; begin += kTokenTile) {
+    MultiplyPanel<Layout, kTokenTile>(task, panel, begin);
+  }
+  for (; begin + 4 <= end; begin += 4) MultiplyPanel<Layout, 4>(task, panel, begin);
+  switch (end - begin) {
+    case 3: return MultiplyPanel<Layout, 3>(task, panel, begin);
+    case 2: return MultiplyPanel<Layout, 2>(task, panel, begin);
+    case 1: return MultiplyPanel<Layout, 1>(task, panel, begin);
+    default: return;
+  }
+}
+
+// One chunk of columns, unpacked, against T tokens whose accumulators are in memory.
+template <int T>
+void MultiplyChunk(const QuantizedTask& task, const uint8_t* unpacked, uint32_t first_group,
+                   uint32_t groups, uint64_t token, float* accumulators) {
+  const uint32_t row_groups = task.cols / kGroupSize;
+  const uint64_t at = token * row_groups + first_group;
+  Floats acc[T];
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) acc[t] = Load(accumulators + t * kLanes);
+  MultiplyBlocks<UnpackedNibbles, T>(unpacked, groups, task.x.values + at * kGroupSize, task.cols,
+                                     task.x.scales + at, task.x.sums + at, row_groups, acc);
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) Store(accumulators + t * kLanes, acc[t]);
+}
+
+void MultiplyUnpacked(const QuantizedTask& task, const uint8_t* panel, uint64_t begin, uint64_t end) {
+  alignas(64) uint8_t unpacked[kChunkGroups * UnpackedNibbles::kBytes];
+  alignas(64) float accumulators[kTokenBlockMax * kLanes];
+  const uint32_t groups = task.cols / kGroupSize;
+  const uint64_t tokens = end - begin;
+  std::memset(accumulators, 0, tokens * kLanes * sizeof(float));
+  for (uint32_t first = 0; first < groups; first += kChunkGroups) {
+    const uint32_t count = Smaller(kChunkGroups, groups - first);
+    for (uint32_t b = 0; b < count; ++b) {
+      UnpackBlock(panel + static_cast<uint64_t>(first + b) * Nibbles::kBytes,
+                  unpacked + b * UnpackedNibbles::kBytes);
+    }
+    uint64_t t = 0;
+    for (; t + kTokenTile <= tokens; t += kTokenTile) {
+      MultiplyChunk<kTokenTile>(task, unpacked, first, count, begin + t, accumulators + t * kLanes);
+    }
+    for (; t < tokens; ++t) {
+      MultiplyChunk<1>(task, unpacked, first, count, begin + t, accumulators + t * kLanes);
+    }
+  }
+  for (uint64_t t = 0; t < tokens; ++t) {
+    StoreSome(task.out + (begin + t) * task.out_stride, task.rows, Load(accumulators + t * kLanes));
+  }
+}
+
+void MatmulQuantized(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end,
+                     const QuantizedRows& x, uint32_t m, float* out, uint64_t out_stride) {
+  const uint32_t fitting = kTokenBlockBytes / matrix.cols / kTokenTile * kTokenTile;
+  const uint32_t block = Smaller(kTokenBlockMax, fitting < kTokenTile ? kTokenTile : fitting);
+  for (uint32_t begin = 0; begin < m; begin += block) {
+    const uint32_t end = Smaller(m, begin + block);
+    for (uint32_t p = panel_begin; p < panel_end; ++p) {
+      const uint32_t first_row = p * kPanelRows;
+      if (first_row >= matrix.rows) return;
+      const QuantizedTask task{x, matrix.cols, out + first_row, out_stride,
+                               Smaller(kPanelRows, matrix.rows - first_row)};
+      const uint8_t* panel = matrix.data + p * matrix.panel_bytes;
+      if (matrix.type == WeightType::kQ8_0) {
+        MultiplyTokens<SignedBytes>(task, panel, begin, end);
+      } else if (end - begin >= kUnpackTokens) {
+        MultiplyUnpacked(task, panel, begin, end);
+      } else {
+        MultiplyTokens<Nibbles>(task, panel, begin, end);
+      }
+    }
+  }
+}
+
+// ---- 16 and 32-bit weights ---------------------------------------------------------------------
+
+template <bool kHalf, int T>
+void MultiplyFloatPanel(const uint8_t* panel, uint32_t cols, const float* x, uint64_t x_stride,
+                        float* out, uint64_t out_stride, uint32_t rows) {
+  const float* inputs[T];
+  Floats acc[T];
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) {
+    inputs[t] = x + t * x_stride;
+    acc[t] = Set(0.0f);
+  }
+  MultiplyColumns<kHalf, T>(panel, kPanelRows * (kHalf ? 2 : 4), cols, inputs, acc);
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) StoreSome(out + t * out_stride, rows, acc[t]);
+}
+
+template <bool kHalf>
+void MatmulFloatTyped(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end,
+                      const float* x, uint64_t x_stride, uint32_t m, float* out,
+                      uint64_t out_stride) {
+  for (uint32_t p = panel_begin; p < panel_end && p * kPanelRows < matrix.rows; ++p) {
+    const uint8_t* panel = matrix.data + p * matrix.panel_bytes;
+    const uint32_t rows = Smaller(kPanelRows, matrix.rows - p * kPanelRows);
+    float* to = out + p * kPanelRows;
+    uint64_t t = 0;
+    for (; t + kTokenTile <= m; t += kTokenTile) {
+      MultiplyFloatPanel<kHalf, kTokenTile>(panel, matrix.cols, x + t * x_stride, x_stride,
+                                            to + t * out_stride, out_stride, rows);
+    }
+    for (; t < m; ++t) {
+      MultiplyFloatPanel<kHalf, 1>(panel, matrix.cols, x + t * x_stride, x_stride, to + t * out_stride,
+                                   out_stride, rows);
+    }
+  }
+}
+
+void MatmulFloat(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end, const float* x,
+                 uint64_t x_stride, uint32_t m, float* out, uint64_t out_stride) {
+  const auto multiply = matrix.type == WeightType::kF16 ? MatmulFloatTyped<true>
+                                                        : MatmulFloatTyped<false>;
+  multiply(matrix, panel_begin, panel_end, x, x_stride, m, out, out_stride);
+}
+
+}  // namespace
+}  // namespace kairos
