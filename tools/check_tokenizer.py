@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares kairos-tokenize with other tokenizers on many texts and reports how many agree.
 
-References: `tokenizers` (built from the GGUF file's own tokens and merges) and, where it is installed,
-llama-cpp-python. Needs the packages gguf and tokenizers.
+References: `tokenizers` (built from the GGUF file's own tokens and merges) and, where it is
+installed, llama-cpp-python. Needs the packages gguf and tokenizers.
 Usage: check_tokenizer.py --binary build/kairos-tokenize --model M.gguf [--data FOLDER] [--random N]
 """
 import argparse
@@ -42,7 +42,7 @@ def data_texts(folder):
 
 
 def compare(name, texts, special, arguments, references):
-    """Prints one line per reference; returns the number of texts that differ without a dropped byte."""
+    """One line per reference; returns how many texts differ without a dropped byte."""
     print("%s, special tokens %s: %d texts" % (name, "on" if special else "off", len(texts)))
     ours, dropped = kairos_ids(arguments.binary, arguments.model, texts, special)
     total = 0

@@ -17,8 +17,8 @@ namespace {
 constexpr uint32_t kPageSize = 1u << kUnicodePageBits;
 using Page = std::array<uint8_t, kPageSize>;
 
-// libutf8proc has no White_Space property. By the standard it is the separators (Zs, Zl, Zp) plus six
-// control characters.
+// libutf8proc has no White_Space property. By the standard it is the separators (Zs, Zl, Zp) plus
+// six control characters.
 bool IsWhiteSpace(uint32_t code_point, utf8proc_category_t category) {
   return (code_point >= 0x09 && code_point <= 0x0D) || code_point == 0x85 ||
          category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL ||

@@ -45,8 +45,8 @@ class BpeMerges {
   bool Insert(TokenId left, TokenId right, Merge merge);
   Merge Find(TokenId left, TokenId right) const;
 
-  // Merges neighbours in `tokens`, lowest rank first and leftmost among equals, until none is left, and
-  // returns how many tokens remain at its front. O(n log n). `tokens` has at most kSymbolsMax.
+  // Merges neighbours in `tokens`, lowest rank first and leftmost among equals, until none is left,
+  // and returns how many tokens remain at its front. O(n log n). `tokens` has at most kSymbolsMax.
   size_t Apply(std::span<TokenId> tokens, BpeScratch& scratch) const;
 
  private:

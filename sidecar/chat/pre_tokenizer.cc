@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scanners. Each is a few rules tried in the published order; the first that fits gives the piece.
+// The scanners. Each is a few rules tried in the published order; the first that fits gives the
+// piece.
 #include "sidecar/chat/pre_tokenizer.h"
 
 #include <cstdint>
@@ -67,8 +68,8 @@ size_t SpacePieceEnd(std::string_view text, size_t begin, bool number_ends_text)
   return end;
 }
 
-// The rule of GPT-2. With `kIsolateNumbers` each number character is first cut out as a piece of its
-// own, so that to the rule itself the text ends before a number.
+// The rule of GPT-2. With `kIsolateNumbers` each number character is first cut out as a piece of
+// its own, so that to the rule itself the text ends before a number.
 template <bool kIsolateNumbers>
 size_t ScanGpt2(std::string_view text, size_t begin) {
   if (text[begin] == '\'') {

@@ -12,7 +12,8 @@ SpecialTokens::SpecialTokens(std::vector<SpecialToken> tokens) : tokens_(std::mo
   for (const SpecialToken& token : tokens_) starts_[static_cast<uint8_t>(token.text[0])] = true;
 }
 
-// The tokens that agree with the text so far are neighbours in tokens_; each byte narrows the range.
+// The tokens that agree with the text so far are neighbours in tokens_; each byte narrows the
+// range.
 const SpecialToken* SpecialTokens::Match(std::string_view text, size_t position,
                                          size_t control_end) const {
   const SpecialToken* longest = nullptr;

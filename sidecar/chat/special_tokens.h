@@ -25,8 +25,9 @@ class SpecialTokens {
   explicit SpecialTokens(std::vector<SpecialToken> tokens);
 
   bool MayStartWith(char byte) const { return starts_[static_cast<uint8_t>(byte)]; }
-  // The longest token whose text begins at `position`; null when none. A control token counts only if it
-  // ends at or before `control_end`. Time: the length of the match times the logarithm of the count.
+  // The longest token whose text begins at `position`; null when none. A control token counts only
+  // if it ends at or before `control_end`. Time: the length of the match times the logarithm of the
+  // count.
   const SpecialToken* Match(std::string_view text, size_t position, size_t control_end) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TextStream. The result depends on the bytes alone, not on how tokens cut them: a stop string counts at
-// the byte that completes it, and of two completed by the same byte the longer cuts.
+// TextStream. The result depends on the bytes alone, not on how tokens cut them: a stop string
+// counts at the byte that completes it, and of two completed by the same byte the longer cuts.
 #include <algorithm>
 #include <utility>
 
@@ -32,8 +32,8 @@ std::string TextStream::Push(TokenId token) {
 
 std::string TextStream::Finish() { return stopped_ ? std::string() : Drain(true); }
 
-// Whole characters move from `undecoded_` to `pending_`, then all of that which no stop string can begin
-// in is returned.
+// Whole characters move from `undecoded_` to `pending_`, then all of that which no stop string can
+// begin in is returned.
 std::string TextStream::Drain(bool final) {
   size_t used = 0;
   while (used < undecoded_.size() && !stopped_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte-level BPE. What a piece of text becomes depends on that piece alone, so the pieces that become
-// one token are found out at Create and looked up whole; merging is left for the others.
+// Byte-level BPE. What a piece of text becomes depends on that piece alone, so the pieces that
+// become one token are found out at Create and looked up whole; merging is left for the others.
 #include "sidecar/chat/tokenizer.h"
 
 #include <algorithm>

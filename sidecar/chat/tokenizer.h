@@ -33,23 +33,25 @@ struct EncodeResult {
 
 class Tokenizer {
  public:
-  // INVALID_ARGUMENT when the vocabulary is not sound, UNIMPLEMENTED when its kind or pre-tokenizer is
-  // not known; *error names the field. Takes some tens of milliseconds; keeps nothing of its argument.
+  // INVALID_ARGUMENT when the vocabulary is not sound, UNIMPLEMENTED when its kind or pre-tokenizer
+  // is not known; *error names the field. Takes some tens of milliseconds; keeps nothing of its
+  // argument.
   static Result<std::unique_ptr<Tokenizer>> Create(const GgufFile& file, std::string* error);
-  static Result<std::unique_ptr<Tokenizer>> Create(const Vocabulary& vocabulary, std::string* error);
+  static Result<std::unique_ptr<Tokenizer>> Create(const Vocabulary& vocabulary,
+                                                   std::string* error);
   virtual ~Tokenizer() = default;
 
-  // Any bytes are accepted; those that are not UTF-8 are encoded as they are. Control tokens match only
-  // inside trusted text (neighbouring trusted spans count as one), user-defined tokens anywhere; the
-  // longest wins. Does not add a BOS token. Takes O(n log n) in the longest word.
+  // Any bytes are accepted; those that are not UTF-8 are encoded as they are. Control tokens match
+  // only inside trusted text (neighbouring trusted spans count as one), user-defined tokens
+  // anywhere; the longest wins. Does not add a BOS token. Takes O(n log n) in the longest word.
   virtual EncodeResult Encode(std::span<const TextSpan> spans) const = 0;
   EncodeResult Encode(std::string_view text, bool parse_special) const {
     const TextSpan span{std::string(text), parse_special};
     return Encode(std::span(&span, 1));
   }
 
-  // The token's bytes; control tokens give their text only when `special` is set, else nothing. An id
-  // outside the vocabulary has no bytes. Valid as long as the tokenizer.
+  // The token's bytes; control tokens give their text only when `special` is set, else nothing. An
+  // id outside the vocabulary has no bytes. Valid as long as the tokenizer.
   virtual std::string_view TokenBytes(TokenId token, bool special) const = 0;
   virtual uint32_t vocabulary_size() const = 0;
   virtual bool IsControl(TokenId token) const = 0;
@@ -60,8 +62,8 @@ class Tokenizer {
   virtual bool adds_bos() const = 0;
 };
 
-// Bytes of generated tokens to whole UTF-8 characters: holds back an unfinished character and any tail
-// that may become a stop string. One per turn; not thread-safe.
+// Bytes of generated tokens to whole UTF-8 characters: holds back an unfinished character and any
+// tail that may become a stop string. One per turn; not thread-safe.
 class TextStream {
  public:
   TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four classes of code points that pre-tokenizers tell apart. The tables are written at build time
-// by tools/make_unicode_classes.cc from libutf8proc, so the Unicode version is that of the library.
+// The four classes of code points that pre-tokenizers tell apart. The tables are written at build
+// time by tools/make_unicode_classes.cc from libutf8proc, so the Unicode version is that of the
+// library.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One UTF-8 character at a time from bytes that may be anything. Strict: surrogates, overlong forms and
-// values above U+10FFFF are invalid. A broken sequence is cut at its maximal subpart (Unicode 3.9),
-// so that replacing does not depend on where the bytes were split.
+// One UTF-8 character at a time from bytes that may be anything. Strict: surrogates, overlong forms
+// and values above U+10FFFF are invalid. A broken sequence is cut at its maximal subpart (Unicode
+// 3.9), so that replacing does not depend on where the bytes were split.
 #pragma once
 
 #include <cstddef>

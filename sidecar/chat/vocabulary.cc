@@ -62,7 +62,8 @@ Result<Vocabulary> ReadVocabulary(const GgufFile& file, std::string* error) {
   vocabulary.pre = *pre;
   vocabulary.tokens = std::move(*tokens);
   KAIROS_RETURN_IF_ERROR(ReadKinds(file, &vocabulary, error));
-  // Other kinds of vocabulary have no merges; that this kind needs them is for the tokenizer to say.
+  // Other kinds of vocabulary have no merges; that this kind needs them is for the tokenizer to
+  // say.
   if (auto merges = file.StringArray("tokenizer.ggml.merges")) vocabulary.merges = *merges;
   vocabulary.bos = file.Unsigned("tokenizer.ggml.bos_token_id");
   vocabulary.eos = file.Unsigned("tokenizer.ggml.eos_token_id");

@@ -28,7 +28,7 @@ enum class TokenKind : uint8_t {
 struct Vocabulary {
   std::string_view model;  // "gpt2": byte-level BPE
   std::string_view pre;
-  std::vector<std::string_view> tokens;  // bytes written as their stand-ins, special tokens as they are
+  std::vector<std::string_view> tokens;  // bytes as their stand-ins, special tokens in raw text
   std::vector<TokenKind> kinds;          // [tokens]
   std::vector<std::string_view> merges;  // "left right"; the index is the rank
   std::optional<uint64_t> bos;
@@ -41,13 +41,13 @@ struct Vocabulary {
 // Most tokens and merges that are accepted.
 inline constexpr size_t kVocabularyTokensMax = size_t{1} << 21;
 
-// Reads tokenizer.ggml.*. INVALID_ARGUMENT when a needed key is missing or of the wrong kind or length;
-// *error names it. The texts live as long as `file`.
+// Reads tokenizer.ggml.*. INVALID_ARGUMENT when a needed key is missing or of the wrong kind or
+// length; *error names it. The texts live as long as `file`.
 Result<Vocabulary> ReadVocabulary(const GgufFile& file, std::string* error);
 
-// A byte-level vocabulary writes each byte as a printable character: itself where it is one in Latin-1,
-// else one of the characters from U+0100 on. Appends the bytes that `text` stands for; false, and
-// *bytes unchanged, when it has a character that stands for none.
+// A byte-level vocabulary writes each byte as a printable character: itself where it is one in
+// Latin-1, else one of the characters from U+0100 on. Appends the bytes that `text` stands for;
+// false, and *bytes unchanged, when it has a character that stands for none.
 bool AppendStandInBytes(std::string_view text, std::string* bytes);
 
 }  // namespace kairos
