@@ -292,9 +292,11 @@ Status ReceiveAnswer(int socket, ReceivedAnswer* out) {
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
   ssize_t got;
+  int resets = 0;
   do {
     got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  } while (got < 0 && errno == EINTR);
+    // A sidecar that refuses before it read the hello resets the socket; its answer comes behind.
+  } while (got < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0)));
   if (got <= 0) return Status(Code::kUnavailable, "the sidecar closed the connection", errno);
   size_t count = 0;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;

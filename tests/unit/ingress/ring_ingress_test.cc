@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/ingress/ring_ingress.h"
+
+#include <set>
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/ingress/ingress_rig.h"
+
+namespace kairos {
+namespace {
+
+TEST(RingIngress, AttachesClientAndTellsTheConductor) {
+  IngressRig rig;
+  AttachOptions options;
+  options.name_space = "tenant-7";
+  RigClient client;
+
+  ASSERT_TRUE(rig.TryAttach(&client, options).ok()) << rig.attach_text;
+  const auto request = rig.Next();
+
+  ASSERT_TRUE(request.has_value());
+  EXPECT_EQ(request->kind, RequestKind::kAttach);
+  EXPECT_EQ(request->name_space, "tenant-7");
+  EXPECT_EQ(request->uid, getuid());
+  EXPECT_EQ(request->attachment.value, client.attachment.answer.attachment);
+  EXPECT_TRUE(client.attachment.answer.incarnation == rig.ingress->incarnation());
+}
+
+TEST(RingIngress, AnswersPingWithoutTheConductor) {
+  IngressRig rig;
+  RigClient client = rig.Attach();
+
+  EXPECT_TRUE(rig.PingWorks(client, 9));
+
+  EXPECT_TRUE(rig.requests.empty());
+  EXPECT_EQ(rig.ingress->counters().pings.value(), 1u);
+}
+
+TEST(RingIngress, EchoesLargestPingThroughSmallestRing) {
+  IngressRig rig;
+  AttachOptions options;
+  options.request_ring_bytes = options.reply_ring_bytes = kRingBytesMin;
+  RigClient client = rig.Attach(options);
+  std::string text(kPingBytesMax, 'p');
+  text[70] = 'q';
+  OutgoingMessage message{static_cast<uint16_t>(RecordType::kPing), 3,
+                          std::as_bytes(std::span(text)), 0};
+  PushResult pushed = PushResult::kFull;
+  RigClient::Got got;
+
+  ASSERT_TRUE(rig.PumpUntil([&] {
+    if (pushed == PushResult::kFull) pushed = client.attachment.requests.Push(&message);
+    client.Publish();
+    got = client.Poll();
+    return got.type == RecordType::kPong;
+  }));
+
+  EXPECT_TRUE(got.text == text) << got.text.size();
+}
+
+TEST(RingIngress, HandsTurnToTheConductorAndRepliesToItsClient) {
+  IngressRig rig;
+  RigClient client = rig.Attach();
+  RigClient other = rig.Attach();
+
+  ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 5, TurnPayload("hello")), PushResult::kDone);
+  client.Publish();
+  const auto request = rig.Next();
+  ASSERT_TRUE(request && request->turn);
+  EXPECT_EQ(request->kind, RequestKind::kTurnSubmit);
+  EXPECT_EQ(request->id.value, 5u);
+  EXPECT_EQ(request->turn->messages.at(0).content, "hello");
+  rig.Answer(*request, ReplyKind::kAccepted);
+  rig.Answer(*request, ReplyKind::kText, "some words");
+  rig.Answer(*request, ReplyKind::kFinal);
+
+  EXPECT_EQ(rig.Await(client).type, RecordType::kAccepted);
+  const RigClient::Got text = rig.Await(client);
+  EXPECT_EQ(text.type, RecordType::kText);
+  EXPECT_EQ(text.text, "some words");
+  const RigClient::Got final = rig.Await(client);
+  EXPECT_EQ(final.type, RecordType::kFinal);
+  EXPECT_TRUE(final.has_final);
+  EXPECT_EQ(other.Poll().type, RecordType{});
+}
+
+TEST(RingIngress, RefusesBadFieldAndKeepsTheAttachment) {
+  IngressRig rig;
+  RigClient client = rig.Attach();
+
+  ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 5, TurnPayload("bad \xff text")),
+            PushResult::kDone);
+  client.Publish();
+  const RigClient::Got got = rig.Await(client);
+
+  EXPECT_EQ(got.type, RecordType::kError);
+  EXPECT_EQ(got.id, 5u);
+  EXPECT_EQ(got.code, KAIROS_INVALID_ARGUMENT);
+  EXPECT_EQ(got.detail, KAIROS_DETAIL_BAD_UTF8);
+  EXPECT_NE(got.text.find("content"), std::string::npos) << got.text;
+  EXPECT_TRUE(rig.requests.empty());
+  EXPECT_TRUE(rig.PingWorks(client, 6));
+}
+
+TEST(RingIngress, RefusesRecordOverTheLimitAndKeepsTheAttachment) {
+  IngressOptions options;
+  options.request_bytes_max = 10'000;
+  IngressRig rig(options);
+  RigClient client = rig.Attach();
+  // A client that ignores the limit it was told.
+  client.attachment.requests = RingProducer(
+      ClientRequestView(client.attachment.segments, client.attachment.answer.request_ring_bytes, 0));
+
+  ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 5, std::string(20'000, 'x')), PushResult::kDone);
+  client.Publish();
+  const RigClient::Got got = rig.Await(client);
+
+  EXPECT_EQ(got.code, KAIROS_INVALID_ARGUMENT);
+  EXPECT_EQ(got.detail, KAIROS_DETAIL_RECORD_TOO_LARGE);
+  EXPECT_TRUE(rig.PingWorks(client, 6));
+}
+
+TEST(RingIngress, LimitsRequestsInFlight) {
+  IngressOptions options;
+  options.attachment.in_flight_max = 3;
+  IngressRig rig(options);
+  RigClient client = rig.Attach();
+
+  for (uint64_t id = 1; id <= 4; ++id) {
+    ASSERT_EQ(client.Push(RecordType::kTurnSubmit, id, TurnPayload("x")), PushResult::kDone);
+  }
+  client.Publish();
+  const RigClient::Got got = rig.Await(client);
+  EXPECT_EQ(got.id, 4u);
+  EXPECT_EQ(got.code, KAIROS_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(got.detail, KAIROS_DETAIL_QUOTA);
+  const auto first = rig.Next();
+  rig.Answer(*first, ReplyKind::kFinal);
+  EXPECT_EQ(rig.Await(client).type, RecordType::kFinal);
+  ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 5, TurnPayload("x")), PushResult::kDone);
+  client.Publish();
+
+  std::set<uint64_t> ids;
+  for (int i = 0; i < 3; ++i) ids.insert(rig.Next()->id.value);
+  EXPECT_EQ(ids, (std::set<uint64_t>{2, 3, 5}));
+}
+
+TEST(RingIngress, LimitsBytesInFlight) {
+  IngressOptions options;
+  options.attachment.in_flight_bytes_max = 5000;
+  IngressRig rig(options);
+  RigClient client = rig.Attach();
+
+  ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 1, TurnPayload(std::string(4000, 'a'))),
+            PushResult::kDone);
+  ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 2, TurnPayload(std::string(4000, 'a'))),
+            PushResult::kDone);
+  client.Publish();
+  const RigClient::Got got = rig.Await(client);
+
+  EXPECT_EQ(got.id, 2u);
+  EXPECT_EQ(got.detail, KAIROS_DETAIL_QUOTA);
+  EXPECT_NE(got.text.find("in_flight_bytes_max"), std::string::npos);
+}
+
+TEST(RingIngress, ForwardsCancelOfOpenTurnOnly) {
+  IngressRig rig;
+  RigClient client = rig.Attach();
+  Payload cancel;
+
+  EncodeTurnCancel(99, &cancel);
+  ASSERT_EQ(client.Push(RecordType::kTurnCancel, 1, cancel), PushResult::kDone);
+  ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 2, TurnPayload("x")), PushResult::kDone);
+  EncodeTurnCancel(2, &cancel);
+  ASSERT_EQ(client.Push(RecordType::kTurnCancel, 3, cancel), PushResult::kDone);
+  client.Publish();
+
+  EXPECT_EQ(rig.Next()->kind, RequestKind::kTurnSubmit);
+  const auto request = rig.Next();
+  EXPECT_EQ(request->kind, RequestKind::kTurnCancel);
+  EXPECT_EQ(request->target.value, 2u);
+  rig.Pump();
+  EXPECT_TRUE(rig.requests.empty());
+}
+
+TEST(RingIngress, StopsReadingWhileTheConductorQueueIsFullAndLosesNothing) {
+  IngressRig rig({}, 4);
+  RigClient client = rig.Attach();
+
+  for (uint64_t id = 1; id <= 60; ++id) {
+    ASSERT_EQ(client.Push(RecordType::kTurnSubmit, id, TurnPayload("x")), PushResult::kDone);
+  }
+  client.Publish();
+  rig.Pump();
+  EXPECT_GE(rig.ingress->counters().queue_full.value(), 1u);
+  EXPECT_LE(rig.ingress->counters().records.value(), 6u) << "the rest is still in the ring";
+
+  for (uint64_t id = 1; id <= 60; ++id) {
+    const auto request = rig.Next();
+    ASSERT_TRUE(request.has_value()) << id;
+    ASSERT_EQ(request->id.value, id);
+  }
+}
+
+TEST(RingIngress, DetachesAtOnceWhenTheClientCloses) {
+  IngressRig rig;
+  RigClient client = rig.Attach();
+  RigClient other = rig.Attach();
+  const uint32_t id = client.attachment.answer.attachment;
+
+  client = RigClient{};
+  const auto request = rig.Next();
+  ASSERT_TRUE(request.has_value());
+  EXPECT_EQ(request->kind, RequestKind::kDetach);
+  EXPECT_EQ(request->attachment.value, id);
+  EXPECT_EQ(rig.ingress->counters().attachments.value(), 2u) << "until the conductor is done";
+  rig.Answer(*request, ReplyKind::kDetached);
+
+  EXPECT_TRUE(rig.PumpUntil([&] { return rig.ingress->counters().attachments.value() == 1; }));
+  EXPECT_TRUE(rig.PingWorks(other, 1));
+}
+
+TEST(RingIngress, RefusesClientsOverTheLimitAndTakesThemWhenOthersLeave) {
+  IngressOptions options;
+  options.attachments_max = 2;
+  IngressRig rig(options);
+  RigClient first = rig.Attach();
+  RigClient second = rig.Attach();
+  RigClient third;
+
+  const Status refused = rig.TryAttach(&third);
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  EXPECT_EQ(refused.detail(), KAIROS_DETAIL_QUOTA);
+  EXPECT_NE(rig.attach_text.find("attachments_max"), std::string::npos) << rig.attach_text;
+  second = RigClient{};
+  const auto detach = rig.Next();
+  rig.Answer(*detach, ReplyKind::kDetached);
+  rig.PumpUntil([&] { return rig.ingress->counters().attachments.value() == 1; });
+
+  EXPECT_TRUE(rig.TryAttach(&third).ok()) << rig.attach_text;
+}
+
+TEST(RingIngress, RefusesClientsOfOneUserOverTheirLimit) {
+  IngressOptions options;
+  options.attachments_per_uid_max = 1;
+  IngressRig rig(options);
+  RigClient first = rig.Attach();
+  RigClient second;
+
+  EXPECT_EQ(rig.TryAttach(&second).code(), Code::kResourceExhausted);
+  EXPECT_NE(rig.attach_text.find("per_uid"), std::string::npos) << rig.attach_text;
+}
+
+TEST(RingIngress, RefusesUsersThatAreNotListed) {
+  IngressOptions options;
+  options.allowed_uids = {getuid() + 1};
+  IngressRig rig(options);
+  RigClient client;
+
+  EXPECT_EQ(rig.TryAttach(&client).code(), Code::kFailedPrecondition);
+}
+
+TEST(RingIngress, RefusesNewClientsWhileDraining) {
+  IngressRig rig;
+  RigClient old = rig.Attach();
+  RigClient late;
+
+  rig.ingress->SetDraining(true);
+  const Status refused = rig.TryAttach(&late);
+
+  EXPECT_EQ(refused.code(), Code::kUnavailable);
+  EXPECT_EQ(refused.detail(), KAIROS_DETAIL_DRAINING);
+  EXPECT_TRUE(rig.PingWorks(old, 1));
+}
+
+TEST(RingIngress, DropsConnectionThatNeverSaysHello) {
+  IngressOptions options;
+  options.hello_timeout_ns = 1'000'000;
+  IngressRig rig(options);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  rig.ingress->socket_path().copy(address.sun_path, sizeof(address.sun_path) - 1);
+  Descriptor silent(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(silent.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+
+  EXPECT_TRUE(rig.PumpUntil([&] { return rig.ingress->counters().attach_timeouts.value() == 1; }));
+  EXPECT_TRUE(rig.PumpUntil([&] { return rig.ingress->counters().attachments.value() == 0; }));
+
+  EXPECT_TRUE(DrainDoorbells(silent.get(), 1).closed);
+  EXPECT_TRUE(rig.requests.empty()) << "the conductor never heard of it";
+}
+
+TEST(RingIngress, RefusesHelloOfAnotherProtocol) {
+  IngressRig rig;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  rig.ingress->socket_path().copy(address.sun_path, sizeof(address.sun_path) - 1);
+  Descriptor stranger(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(stranger.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(send(stranger.get(), "GET / HTTP/1.1", 14, MSG_NOSIGNAL), 14);
+
+  EXPECT_TRUE(rig.PumpUntil([&] { return rig.ingress->counters().attach_refused.value() == 1; }));
+  AttachAnswer answer{};
+  ASSERT_EQ(recv(stranger.get(), &answer, sizeof(answer), 0),
+            static_cast<ssize_t>(sizeof(answer)));
+  EXPECT_EQ(answer.code, KAIROS_INVALID_ARGUMENT);
+  EXPECT_EQ(answer.detail, KAIROS_DETAIL_PROTOCOL);
+}
+
+TEST(RingIngress, MovesClientThatFloodsDoorbellsToTimerPolling) {
+  IngressOptions options;
+  options.doorbells_empty_max = 100;
+  IngressRig rig(options);
+  RigClient flooder = rig.Attach();
+  RigClient neighbour = rig.Attach();
+
+  ASSERT_TRUE(rig.PumpUntil([&] {
+    for (int i = 0; i < 20; ++i) (void)RingDoorbell(flooder.attachment.socket.get());
+    return rig.ingress->counters().demotions.value() == 1;
+  }));
+
+  EXPECT_TRUE(rig.PingWorks(neighbour, 1));
+  EXPECT_TRUE(rig.PingWorks(flooder, 2)) << "slower, but served";
+  flooder = RigClient{};
+  const auto request = rig.Next();
+  EXPECT_TRUE(request && request->kind == RequestKind::kDetach) << "its end is still noticed";
+}
+
+TEST(RingIngress, FindsRecordWithoutDoorbellAndCountsIt) {
+  IngressOptions options;
+  options.sweep_ns = 1'000'000;
+  IngressRig rig(options);
+  RigClient client = rig.Attach();
+  rig.Pump();
+  EXPECT_TRUE(rig.PingWorks(client, 1));
+  ASSERT_EQ(rig.ingress->counters().lost_wakes.value(), 0u);
+  rig.Pump();
+
+  ASSERT_EQ(client.Push(RecordType::kPing, 2, "quiet"), PushResult::kDone);
+  (void)client.attachment.requests.Publish();
+
+  EXPECT_EQ(rig.Await(client).id, 2u);
+  EXPECT_EQ(rig.ingress->counters().lost_wakes.value(), 1u);
+}
+
+TEST(RingIngress, LosesNoWakeOverManyPingsThatSleepInBetween) {
+  IngressOptions options;
+  options.spin_us = 0;
+  IngressRig rig(options);
+  RigClient client = rig.Attach();
+
+  for (uint64_t id = 1; id <= 2000; ++id) ASSERT_TRUE(rig.PingWorks(client, id));
+
+  EXPECT_EQ(rig.ingress->counters().lost_wakes.value(), 0u);
+}
+
+TEST(RingIngress, MergesTextOfSlowReaderAndKeepsEveryByte) {
+  IngressOptions options;
+  IngressRig rig(options);
+  AttachOptions small;
+  small.reply_ring_bytes = kRingBytesMin;
+  RigClient client = rig.Attach(small);
+  ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 1, TurnPayload("x")), PushResult::kDone);
+  client.Publish();
+  const auto request = rig.Next();
+  std::string expected;
+
+  for (int i = 0; i < 3000; ++i) {
+    const std::string piece = "piece " + std::to_string(i) + ";";
+    expected += piece;
+    rig.Answer(*request, ReplyKind::kText, piece);
+  }
+  rig.Answer(*request, ReplyKind::kFinal);
+  ASSERT_TRUE(rig.PumpUntil([&] { return rig.replies.empty(); }));
+  std::string seen;
+  int records = 0;
+  RigClient::Got got;
+  for (got = rig.Await(client); got.type == RecordType::kText; got = rig.Await(client)) {
+    seen += got.text;
+    ++records;
+  }
+
+  EXPECT_EQ(got.type, RecordType::kFinal);
+  EXPECT_TRUE(seen == expected) << seen.size();
+  EXPECT_LT(records, 2000) << "what waited was merged";
+  EXPECT_EQ(rig.ingress->counters().slow_consumers.value(), 0u);
+}
+
+TEST(RingIngress, CancelsTurnOfReaderThatIsTooSlow) {
+  IngressOptions options;
+  options.attachment.reply.text_bytes_max = 100'000;
+  IngressRig rig(options);
+  AttachOptions small;
+  small.reply_ring_bytes = kRingBytesMin;
+  RigClient client = rig.Attach(small);
+  RigClient neighbour = rig.Attach();
+  ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 1, TurnPayload("x")), PushResult::kDone);
+  client.Publish();
+  const auto request = rig.Next();
+
+  for (int i = 0; i < 300; ++i) rig.Answer(*request, ReplyKind::kText, std::string(1000, 't'));
+  const auto cancel = rig.Next();
+  ASSERT_TRUE(cancel.has_value());
+  EXPECT_EQ(cancel->kind, RequestKind::kTurnCancel);
+  EXPECT_EQ(cancel->target.value, 1u);
+  EXPECT_TRUE(rig.PingWorks(neighbour, 1));
+  rig.Answer(*request, ReplyKind::kFinal);
+  RigClient::Got got;
+  do {
+    got = rig.Await(client);
+  } while (got.type == RecordType::kText);
+
+  EXPECT_EQ(got.type, RecordType::kError);
+  EXPECT_EQ(got.detail, KAIROS_DETAIL_SLOW_CONSUMER);
+  EXPECT_EQ(rig.ingress->counters().slow_consumers.value(), 1u);
+  EXPECT_TRUE(rig.PingWorks(client, 2)) << "the attachment lives on";
+}
+
+TEST(RingIngress, CancelsTurnWhoseTextDoesNotMoveInTime) {
+  IngressOptions options;
+  options.attachment.slow_consumer_ns = 2'000'000;
+  options.sweep_ns = 1'000'000;
+  IngressRig rig(options);
+  AttachOptions small;
+  small.reply_ring_bytes = kRingBytesMin;
+  RigClient client = rig.Attach(small);
+  ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 1, TurnPayload("x")), PushResult::kDone);
+  client.Publish();
+  const auto request = rig.Next();
+
+  for (int i = 0; i < 80; ++i) rig.Answer(*request, ReplyKind::kText, std::string(1000, 't'));
+  const auto cancel = rig.Next();
+
+  ASSERT_TRUE(cancel.has_value());
+  EXPECT_EQ(cancel->kind, RequestKind::kTurnCancel);
+}
+
+TEST(RingIngress, SendsReplyLargerThanTheRing) {
+  IngressRig rig;
+  AttachOptions small;
+  small.reply_ring_bytes = kRingBytesMin;
+  RigClient client = rig.Attach(small);
+  Payload stat;
+  WireSessionRequest fields{};
+  fields.session_id = 4;
+  EncodeSessionRequest(fields, &stat);
+  ASSERT_EQ(client.Push(RecordType::kSessionMessages, 1, stat), PushResult::kDone);
+  client.Publish();
+  const auto request = rig.Next();
+  std::string text(3'000'000, 'm');
+  for (size_t i = 0; i < text.size(); i += 997) text[i] = static_cast<char>('a' + i % 26);
+
+  rig.Answer(*request, ReplyKind::kResult, text);
+  const RigClient::Got got = rig.Await(client);
+
+  EXPECT_EQ(got.type, RecordType::kResult);
+  EXPECT_TRUE(got.text == text) << got.text.size();
+  EXPECT_TRUE(rig.PingWorks(client, 2));
+}
+
+TEST(RingIngress, WorksAcrossPositionsWhereNarrowArithmeticBreaks) {
+  for (const uint64_t start : {(uint64_t{1} << 32) - 4096, (uint64_t{1} << 63) - 4096,
+                               ~uint64_t{0} - 4095}) {
+    IngressOptions options;
+    options.start_position = start;
+    IngressRig rig(options);
+    RigClient client = rig.Attach();
+    for (uint64_t id = 1; id <= 300; ++id) ASSERT_TRUE(rig.PingWorks(client, id)) << start;
+  }
+}
+
+}  // namespace
+}  // namespace kairos
