@@ -47,11 +47,9 @@ class Rules:
         return max(matches, key=len, default=None)
 
     def fence_of(self, header):
-        """Places of the first fence that matches, or None."""
-        for pattern, places in self.fences:
-            if fnmatch.fnmatchcase(header, pattern):
-                return places
-        return None
+        """Places of every fence line that matches, or None where none does."""
+        found = [places for pattern, places in self.fences if fnmatch.fnmatchcase(header, pattern)]
+        return sum(found, []) if found else None
 
 
 def is_inside(path, places):
