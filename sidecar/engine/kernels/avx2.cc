@@ -182,10 +182,17 @@ inline Pairs LoadPairs(const uint8_t* bytes) {
           _mm256_cvtepi8_epi16(_mm_loadu_si128(halves + 1))};
 }
 
+// Keeps an accumulator where it is: left alone, the compiler gathers the additions of many steps at
+// the end, runs out of registers and spills the products.
+inline __m256i Pin(__m256i accumulator) {
+  __asm__("" : "+x"(accumulator));
+  return accumulator;
+}
+
 inline Ints AddPairDots(Ints acc, Pairs pairs, const int16_t* words) {
   const __m256i two = BroadcastFour(words);
-  return {_mm256_add_epi32(acc.low, _mm256_madd_epi16(pairs.low, two)),
-          _mm256_add_epi32(acc.high, _mm256_madd_epi16(pairs.high, two))};
+  return {Pin(_mm256_add_epi32(acc.low, _mm256_madd_epi16(pairs.low, two))),
+          Pin(_mm256_add_epi32(acc.high, _mm256_madd_epi16(pairs.high, two)))};
 }
 
 // ---- Dots of a block of weights ------------------------------------------------------------------
@@ -197,8 +204,8 @@ inline void AddSmallVector(__m256i low, __m256i high, const int8_t* const x[T], 
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) {
     const __m256i four = BroadcastFour(x[t] + vector * 4);
-    sums_low[t] = _mm256_add_epi16(sums_low[t], _mm256_maddubs_epi16(low, four));
-    sums_high[t] = _mm256_add_epi16(sums_high[t], _mm256_maddubs_epi16(high, four));
+    sums_low[t] = Pin(_mm256_add_epi16(sums_low[t], _mm256_maddubs_epi16(low, four)));
+    sums_high[t] = Pin(_mm256_add_epi16(sums_high[t], _mm256_maddubs_epi16(high, four)));
   }
 }
 
@@ -273,7 +280,8 @@ inline void SignedByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints 
       const __m256i four = BroadcastFour(x[t] + vector * 4);
       const __m256i lows = _mm256_maddubs_epi16(low_size, _mm256_sign_epi8(four, low));
       const __m256i highs = _mm256_maddubs_epi16(high_size, _mm256_sign_epi8(four, high));
-      dots[t] = AddInts(dots[t], {_mm256_madd_epi16(lows, ones), _mm256_madd_epi16(highs, ones)});
+      dots[t] = {Pin(_mm256_add_epi32(dots[t].low, _mm256_madd_epi16(lows, ones))),
+                 Pin(_mm256_add_epi32(dots[t].high, _mm256_madd_epi16(highs, ones)))};
     }
   }
 }
