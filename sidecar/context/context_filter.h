@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides how a turn relates to what its session holds, and the plan that follows.
-// First form: forcing rules in English and Chinese. A learned classifier slots in behind the same
-// interface; rules override it. A wrong verdict may cost time, never correctness: only fields that the
-// client sent as auto are touched.
+// Decides how a turn relates to what its session holds, and the plan that follows. First form:
+// forcing rules in English and Chinese. A learned classifier slots in behind the same interface;
+// rules override it. A wrong verdict may cost time, never correctness: only fields that the client
+// sent as auto are touched.
 // Pure; any thread; never blocks.
 #pragma once
 

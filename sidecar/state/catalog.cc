@@ -49,7 +49,8 @@ constexpr const char* kSchema = R"(
     waiting_for TEXT NOT NULL, context_json TEXT NOT NULL, messages BLOB NOT NULL,
     tokens BLOB NOT NULL) STRICT;
   CREATE TABLE tools(
-    id INTEGER PRIMARY KEY, refs INTEGER NOT NULL, hash INTEGER NOT NULL, json TEXT NOT NULL) STRICT;
+    id INTEGER PRIMARY KEY, refs INTEGER NOT NULL, hash INTEGER NOT NULL,
+    json TEXT NOT NULL) STRICT;
   CREATE INDEX tools_by_hash ON tools(hash);
   CREATE TABLE reply(
     sequence INTEGER PRIMARY KEY, uid INTEGER NOT NULL, name_space TEXT NOT NULL, key TEXT NOT NULL,
@@ -105,8 +106,8 @@ Status PrepareAll(SqliteDatabase& database, Statements* s) {
        "INSERT INTO session VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
       {&s->select_session, "SELECT head, newest FROM session WHERE id = ?"},
       {&s->update_session,
-       "UPDATE session SET used_unix_ms = ?2, head = ?3, oldest = ?4, newest = ?3, token_count = ?5,"
-       "message_count = ?6, phase = ?7, waiting_for = ?8 WHERE id = ?1"},
+       "UPDATE session SET used_unix_ms = ?2, head = ?3, oldest = ?4, newest = ?3,"
+       "token_count = ?5, message_count = ?6, phase = ?7, waiting_for = ?8 WHERE id = ?1"},
       {&s->move_head,
        "UPDATE session SET head = ?2, token_count = r.token_count, message_count = r.message_count,"
        "phase = r.phase, waiting_for = r.waiting_for FROM record AS r"
@@ -219,7 +220,8 @@ Status SqliteCatalog::Prepare() {
   KAIROS_ASSIGN_OR_RETURN(page_bytes_, database_->Number("PRAGMA page_size"));
   if (page_bytes_ <= 0) return Damaged("session catalog file is damaged");
   char pragma[96];
-  const uint64_t pages = std::max<uint64_t>(1, options_.bytes_max / static_cast<uint64_t>(page_bytes_));
+  const uint64_t pages =
+      std::max<uint64_t>(1, options_.bytes_max / static_cast<uint64_t>(page_bytes_));
   std::snprintf(pragma, sizeof(pragma), "PRAGMA max_page_count = %lld",
                 static_cast<long long>(std::min<uint64_t>(pages, 0xfffffffe)));
   KAIROS_RETURN_IF_ERROR(database_->Execute(pragma));
@@ -261,8 +263,8 @@ Status SqliteCatalog::InsertSession(const SessionRecord& r) {
   const Status status =
       SqliteQuery(sql_.insert_session, r.id.value, r.uid, std::string_view(r.name_space),
                   std::string_view(r.label), r.fidelity, r.priority, r.ttl_seconds,
-                  r.created_unix_ms, r.used_unix_ms, r.parent.value, std::string_view(r.model), 0, 0,
-                  0, 0, 0, r.phase, std::string_view(r.waiting_for))
+                  r.created_unix_ms, r.used_unix_ms, r.parent.value, std::string_view(r.model), 0,
+                  0, 0, 0, 0, r.phase, std::string_view(r.waiting_for))
           .Run();
   if (status.code() == Code::kAlreadyExists) {
     return {Code::kAlreadyExists, "session id is taken"};
@@ -284,7 +286,8 @@ Result<SessionNumbers> SqliteCatalog::FindSession(SessionId session) {
   return SessionNumbers{query.Unsigned(0), query.Unsigned(1)};
 }
 
-Result<RecordPlace> SqliteCatalog::FindVersion(SessionId session, Version version, Version* parent) {
+Result<RecordPlace> SqliteCatalog::FindVersion(SessionId session, Version version,
+                                               Version* parent) {
   int64_t record = 0;
   {
     SqliteQuery query(sql_.select_version, session.value, version.value);
@@ -354,7 +357,8 @@ Status SqliteCatalog::Commit(const SessionRecord& session, bool create, const Ve
 
 Result<int64_t> SqliteCatalog::InsertRecord(const RecordPlace& parent, const VersionDelta& delta) {
   RecordPlace base = parent;
-  // What the version keeps may lie wholly in an ancestor: then what was dropped between is not held.
+  // What the version keeps may lie wholly in an ancestor: then what was dropped between is not
+  // held.
   while (base.base != 0 && delta.kept_tokens <= base.kept_tokens &&
          delta.kept_messages <= base.kept_messages) {
     KAIROS_ASSIGN_OR_RETURN(base, FindRecord(base.base));
@@ -586,8 +590,8 @@ Status SqliteCatalog::Fork(const SessionRecord& record, SessionId source, Versio
   KAIROS_RETURN_IF_ERROR(
       SqliteQuery(sql_.insert_version, record.id.value, 1, 0, place.id).Run());
   KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.add_reference, place.id).Run());
-  KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.update_session, record.id.value, record.used_unix_ms, 1, 1,
-                                     0, 0, 0, std::string_view())
+  KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.update_session, record.id.value, record.used_unix_ms, 1,
+                                     1, 0, 0, 0, std::string_view())
                              .Run());
   KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.move_head, record.id.value, 1, place.id).Run());
   return CommitAndCount(transaction);

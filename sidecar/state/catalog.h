@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The session catalog: SQLite in WAL mode, one file. Every call is one transaction and durable against
-// kill -9 on return (durability "fsync": against power loss too).
+// The session catalog: SQLite in WAL mode, one file. Every call is one transaction and durable
+// against kill -9 on return (durability "fsync": against power loss too).
 // Owner: journal thread. Every call may block on disk. sqlite3.h is fenced by sqlite_database.cc.
 //
 // A version is stored as its difference from its parent, with a whole copy now and then, so that a
-// commit costs what the turn added. Deleting or pruning keeps rows that forks or later versions still
-// need, unreachable by name, and frees them with the last user.
+// commit costs what the turn added. Deleting or pruning keeps rows that forks or later versions
+// still need, unreachable by name, and frees them with the last user.
 #pragma once
 
 #include <cstdint>
@@ -39,16 +39,16 @@ class Catalog {
   virtual ~Catalog() = default;
 
   // Any call may also return, with KAIROS_DETAIL_STORAGE: RESOURCE_EXHAUSTED (disk or bytes_max is
-  // full), UNAVAILABLE (the disk refuses) or DATA_LOSS (what is read is damaged). The catalog is then as
-  // it was before the call and stays usable.
+  // full), UNAVAILABLE (the disk refuses) or DATA_LOSS (what is read is damaged). The catalog is
+  // then as it was before the call and stays usable.
   virtual Result<std::vector<SessionRecord>> LoadSessions() = 0;
   // ALREADY_EXISTS when the id is taken. The record's versions are taken as none.
   virtual Status CreateSession(const SessionRecord& record) = 0;
   // Writes the version, moves head to it, updates the record's summary, stores `reply` under
   // (uid, name_space, key) when key is not empty, prunes. All or nothing. Fills *oldest.
   // With `create`, the session's record is inserted in the same transaction.
-  // NOT_FOUND: no such session, or no such parent version. FAILED_PRECONDITION: delta.version is not
-  // the next number. INVALID_ARGUMENT: kept counts or totals do not fit the parent.
+  // NOT_FOUND: no such session, or no such parent version. FAILED_PRECONDITION: delta.version is
+  // not the next number. INVALID_ARGUMENT: kept counts or totals do not fit the parent.
   virtual Status Commit(const SessionRecord& session, bool create, const VersionDelta& delta,
                         const std::string& key, const StoredReply* reply, Version* oldest) = 0;
   // NOT_FOUND: no such session or version. The summary of the record follows.

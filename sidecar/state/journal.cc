@@ -20,7 +20,8 @@ std::optional<JournalResult> Journal::Poll() { return results_.TryPop(); }
 bool Journal::DoWork() {
   bool did_work = false;
   for (;;) {
-    // A result that found no room goes out before the next command runs: order, and nothing is lost.
+    // A result that found no room goes out before the next command runs: order, and nothing is
+    // lost.
     if (held_result_.has_value()) {
       if (!results_.TryPush(std::move(*held_result_))) break;
       held_result_.reset();

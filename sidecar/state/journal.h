@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the catalog on the journal thread, for the conductor. Commands and results are plain values in
-// bounded queues; results come back in the order of the commands.
+// Runs the catalog on the journal thread, for the conductor. Commands and results are plain values
+// in bounded queues; results come back in the order of the commands.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session remembers: its record, and the contents of one immutable version.
-// Plain values. Token ids are the truth; text, messages and KV are derived from or attached to them.
+// What a session remembers: its record, and the contents of one immutable version. Plain values.
+// Token ids are the truth; text, messages and KV are derived from or attached to them.
 #pragma once
 
 #include <cstdint>

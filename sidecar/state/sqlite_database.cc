@@ -70,7 +70,13 @@ Status MakeFile(const std::string& path, std::string* error) {
   if (regular && closed) return {};
   *error = path + (regular ? ": others may read it and its mode cannot be changed"
                            : ": is not a regular file");
-  return {Code::kUnavailable, "session catalog cannot be opened for writing", KAIROS_DETAIL_STORAGE};
+  return {Code::kUnavailable, "session catalog cannot be opened for writing",
+          KAIROS_DETAIL_STORAGE};
+}
+
+std::string_view ViewOf(const void* data, int size) {
+  if (data == nullptr) return {};
+  return {static_cast<const char*>(data), static_cast<size_t>(size)};
 }
 
 }  // namespace
@@ -124,17 +130,14 @@ Status SqliteQuery::Run() {
 int64_t SqliteQuery::Integer(int column) const { return sqlite3_column_int64(statement_, column); }
 
 std::string_view SqliteQuery::Text(int column) const {
+  // The bytes are counted after the conversion to text, which may change them.
   const void* data = sqlite3_column_text(statement_, column);
-  const int size = sqlite3_column_bytes(statement_, column);
-  return data == nullptr ? std::string_view()
-                         : std::string_view(static_cast<const char*>(data), static_cast<size_t>(size));
+  return ViewOf(data, sqlite3_column_bytes(statement_, column));
 }
 
 std::string_view SqliteQuery::Blob(int column) const {
   const void* data = sqlite3_column_blob(statement_, column);
-  const int size = sqlite3_column_bytes(statement_, column);
-  return data == nullptr ? std::string_view()
-                         : std::string_view(static_cast<const char*>(data), static_cast<size_t>(size));
+  return ViewOf(data, sqlite3_column_bytes(statement_, column));
 }
 
 Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const std::string& path,

@@ -37,8 +37,8 @@ class SqliteStatement {
   sqlite3_stmt* statement_ = nullptr;
 };
 
-// One run of a prepared statement with its arguments, in order. Text and blobs are not copied and must
-// outlive the query. Ends by resetting the statement, so no read lock outlives a call.
+// One run of a prepared statement with its arguments, in order. Text and blobs are not copied and
+// must outlive the query. Ends by resetting the statement, so no read lock outlives a call.
 class SqliteQuery {
  public:
   template <typename... Args>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The task context: goal, entities, done steps, pending actions, facts, as JSON that clients may read
-// and write. This checks and normalises it; docs/STATE_FORMAT.md has the schema.
-// Pure; any thread; never throws. Fences nlohmann-json for this folder.
+// The task context: goal, entities, done steps, pending actions, facts, as JSON that clients may
+// read and write. This checks and normalises it; docs/STATE_FORMAT.md has the schema. The functions
+// that continue a context take what these functions returned before; other text counts as the empty
+// context. Pure; any thread; never throws. Fences nlohmann-json for this folder.
 #pragma once
 
 #include <string>
@@ -13,16 +14,26 @@
 namespace kairos {
 
 inline constexpr size_t kTaskContextBytesMax = 256 * 1024;
+inline constexpr size_t kTaskContextDepthMax = 32;
+inline constexpr size_t kTaskContextItemsMax = 1024;  // of each list, from a client
+// Lists that the sidecar appends to keep the newest; "dropped" counts the others.
+inline constexpr size_t kTaskContextFactsKept = 64;
+inline constexpr size_t kTaskContextStepsKept = 256;
 
 // The context of a session before its first turn.
 std::string EmptyTaskContext();
-// Checks bytes from a client: size, UTF-8, depth, fields and their types; *normalised gets the compact
-// form. INVALID_ARGUMENT; *error names the field and the limit.
+// Checks bytes from a client: size, UTF-8, depth, fields and their types; *normalised gets the
+// compact form. INVALID_ARGUMENT; *error names the field and the limit.
 Status CheckTaskContext(std::string_view json, std::string* normalised, std::string* error);
-// First turn: the goal is the first user message's first sentence (at most 512 bytes).
+// First turn: the goal is the first user message's first sentence (at most 512 bytes); entities are
+// the addresses, paths and quoted words in it (at most 16).
 std::string TaskContextFromFirstTurn(std::string_view first_user_message);
-// A tool result came in: its pending action, when there is one, moves to done steps and the result is
-// noted as a fact with its message index.
+// The model called tools: each call of the JSON array (objects with "id" and "name", or with
+// "function"."name") becomes a pending action. Other JSON changes nothing.
+std::string TaskContextAfterToolCalls(const std::string& json, const std::string& tool_calls_json,
+                                      uint64_t message_index);
+// A tool result came in: its pending action, when there is one, moves to done steps and the result
+// is noted as a fact with its message index.
 std::string TaskContextAfterToolResult(const std::string& json, const ChatMessage& tool_message,
                                        uint64_t message_index);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A child commits in a loop and says each version it was promised; it is killed at an arbitrary moment.
-// What it was promised must be there, whole.
+// A child commits in a loop and says each version it was promised; it is killed at an arbitrary
+// moment. What it was promised must be there, whole.
 #include <csignal>
 #include <sys/wait.h>
 #include <unistd.h>

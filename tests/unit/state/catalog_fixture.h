@@ -17,7 +17,8 @@ namespace kairos {
 class CatalogFixture : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "kairos-catalog-XXXXXX").string();
+    const auto parent = std::filesystem::temp_directory_path();
+    std::string pattern = (parent / "kairos-catalog-XXXXXX").string();
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     directory_ = pattern;
     options_.path = directory_ + "/sessions.db";
@@ -54,7 +55,9 @@ class CatalogFixture : public testing::Test {
     delta.parent = parent.version;
     delta.kept_tokens = static_cast<uint32_t>(parent.tokens.size());
     delta.kept_messages = static_cast<uint32_t>(parent.messages.size());
-    for (uint32_t i = 0; i < tokens; ++i) delta.tokens.push_back(static_cast<TokenId>(version * 1000 + i));
+    for (uint32_t i = 0; i < tokens; ++i) {
+      delta.tokens.push_back(static_cast<TokenId>(version * 1000 + i));
+    }
     MessageRecord message;
     message.message.role = "user";
     message.message.content = "message of version " + std::to_string(version);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thousands of random operations against a model that simply keeps every version whole, with the file
-// closed and opened again in between.
+// Thousands of random operations against a model that simply keeps every version whole, with the
+// file closed and opened again in between.
 #include <random>
 
 #include "tests/unit/state/catalog_fixture.h"
@@ -18,16 +18,23 @@ class CatalogModelTest : public CatalogFixture, public testing::WithParamInterfa
  protected:
   uint32_t Below(uint32_t bound) { return static_cast<uint32_t>(random_() % bound); }
 
-  uint64_t AnySession() { return std::next(model_.begin(), Below(static_cast<uint32_t>(model_.size())))->first; }
+  template <typename Map>
+  uint64_t AnyKey(const Map& map) {
+    return std::next(map.begin(), Below(static_cast<uint32_t>(map.size())))->first;
+  }
+
+  uint64_t AnySession() { return AnyKey(model_); }
 
   uint64_t AnyVersion(const ModelSession& session) {
-    return std::next(session.versions.begin(), Below(static_cast<uint32_t>(session.versions.size())))->first;
+    return AnyKey(session.versions);
   }
 
   void CommitOne(uint64_t id, bool create) {
     ModelSession& session = model_[id];
     StateVersion parent;
-    if (session.head != 0) parent = session.versions.at(Below(8) == 0 ? AnyVersion(session) : session.head);
+    if (session.head != 0) {
+      parent = session.versions.at(Below(8) == 0 ? AnyVersion(session) : session.head);
+    }
     VersionDelta delta = Delta(session.newest + 1, parent, Below(20));
     if (Below(6) == 0 && !parent.tokens.empty()) {
       delta.kept_tokens = Below(static_cast<uint32_t>(parent.tokens.size()) + 1);
@@ -44,7 +51,9 @@ class CatalogModelTest : public CatalogFixture, public testing::WithParamInterfa
     session.newest += 1;
     session.head = session.newest;
     session.versions[session.head] = Apply(parent, delta);
-    while (session.versions.size() > options_.versions_max) session.versions.erase(session.versions.begin());
+    while (session.versions.size() > options_.versions_max) {
+      session.versions.erase(session.versions.begin());
+    }
     EXPECT_EQ(oldest.value, session.versions.begin()->first);
   }
 

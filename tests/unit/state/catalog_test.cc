@@ -297,8 +297,8 @@ TEST_F(CatalogTest, KeepsOnlyTheNewestRepliesOfEachUid) {
   for (uint64_t i = 1; i <= 200; ++i) {
     const StoredReply reply{SessionId{1}, Version{i}, "text", ""};
     const VersionDelta delta = Delta(i, head, 1);
-    ASSERT_TRUE(catalog_->Commit(Session(1), i == 1, delta, "k" + std::to_string(i), &reply, nullptr)
-                    .ok());
+    const std::string key = "k" + std::to_string(i);
+    ASSERT_TRUE(catalog_->Commit(Session(1), i == 1, delta, key, &reply, nullptr).ok());
     head = Apply(head, delta);
   }
 
@@ -329,8 +329,8 @@ TEST_F(CatalogTest, RefusesGrowthBeyondByteLimitAndWorksAgainAfterDelete) {
   EXPECT_LE(catalog_->bytes_used(), options_.bytes_max);
   ExpectEqual(*catalog_->LoadVersion(SessionId{1}, Version{version}), head);
   ASSERT_TRUE(catalog_->Delete(SessionId{1}).ok());
-  EXPECT_TRUE(
-      catalog_->Commit(Session(2), true, Delta(1, StateVersion{}, 2000), "", nullptr, nullptr).ok());
+  const VersionDelta small = Delta(1, StateVersion{}, 2000);
+  EXPECT_TRUE(catalog_->Commit(Session(2), true, small, "", nullptr, nullptr).ok());
 }
 
 TEST_F(CatalogTest, ReportsStorageWhenTheDiskRefusesAndRecoversWhenItDoesNot) {

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/state/task_context.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace kairos {
+namespace {
+
+std::string Normal(std::string_view json) {
+  std::string normalised;
+  std::string error;
+  const Status status = CheckTaskContext(json, &normalised, &error);
+  EXPECT_TRUE(status.ok()) << error;
+  return normalised;
+}
+
+TEST(TaskContext, FillsInAbsentFieldsAndIsStable) {
+  const std::string normal = Normal(" { \"goal\" : \"ship it\" } ");
+
+  EXPECT_EQ(normal,
+            "{\"done_steps\":[],\"entities\":[],\"extra\":{},\"facts\":[],\"goal\":\"ship it\","
+            "\"pending_actions\":[]}");
+  EXPECT_EQ(Normal(normal), normal);
+  EXPECT_EQ(Normal("{}"), EmptyTaskContext());
+}
+
+TEST(TaskContext, KeepsUnknownFieldsUnderExtra) {
+  const std::string normal = Normal("{\"mood\":[1,2],\"extra\":{\"a\":true}}");
+
+  EXPECT_NE(normal.find("\"extra\":{\"a\":true,\"mood\":[1,2]}"), std::string::npos) << normal;
+}
+
+TEST(TaskContext, NamesTheFieldThatIsWrong) {
+  const struct {
+    std::string json;
+    const char* words;
+  } table[] = {
+      {"", "not valid JSON"},
+      {"[]", "must be a JSON object"},
+      {"{\"goal\":1}", "goal must be a string"},
+      {"{\"goal\":\"\xff\"}", "UTF-8"},
+      {"{\"goal\":\"a\"} x", "not valid JSON"},
+      {"{\"goal\":1e999}", "not valid JSON"},
+      {"{\"entities\":{}}", "entities must be an array"},
+      {"{\"entities\":[1]}", "entities[0] must be an object"},
+      {"{\"entities\":[{}]}", "entities[0] lacks \"name\""},
+      {"{\"facts\":[{\"text\":\"a\"},{\"text\":\"a\",\"source_message\":-1}]}",
+       "facts[1].source_message must be a message index"},
+      {"{\"facts\":[{\"text\":\"a\",\"colour\":1}]}", "facts[0] has a field that is not known"},
+      {"{\"pending_actions\":[{\"tool\":[]}]}", "pending_actions[0].tool must be a string"},
+      {"{\"extra\":[]}", "extra must be an object"},
+      {"{\"a\":1,\"extra\":{\"a\":2}}", "given twice"},
+      {"{\"a\":" + std::string(40, '[') + std::string(40, ']') + "}", "deeper than 32"},
+      {"{\"goal\":\"" + std::string(kTaskContextBytesMax, 'a') + "\"}", "the limit is 262144"},
+  };
+
+  for (const auto& row : table) {
+    std::string normalised;
+    std::string error;
+    const Status status = CheckTaskContext(row.json, &normalised, &error);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << row.words;
+    EXPECT_NE(error.find(row.words), std::string::npos) << error << " / " << row.words;
+    EXPECT_TRUE(normalised.empty());
+  }
+}
+
+TEST(TaskContext, SurvivesNestingThatIsOnlyText) {
+  const std::string text = "{\"goal\":\"" + std::string(1000, '[') + "\\\"{{\"}";
+
+  EXPECT_NE(Normal(text).find("[[[["), std::string::npos);
+}
+
+TEST(TaskContext, TakesFirstSentenceAsGoal) {
+  const struct {
+    const char* message;
+    const char* goal;
+  } table[] = {
+      {"Book a table for 2.5 hours. Then mail me.", "Book a table for 2.5 hours."},
+      {"  \n Fix main.cc\nand then", "Fix main.cc"},
+      {"\xe5\xb8\xae\xe6\x88\x91\xe8\xae\xa2\xe7\xa5\xa8\xe3\x80\x82\xe8\xb0\xa2\xe8\xb0\xa2",
+       "\xe5\xb8\xae\xe6\x88\x91\xe8\xae\xa2\xe7\xa5\xa8\xe3\x80\x82"},
+      {"Really? Yes", "Really?"},
+      {"", ""},
+  };
+
+  for (const auto& row : table) {
+    const auto context = nlohmann::json::parse(TaskContextFromFirstTurn(row.message));
+    EXPECT_EQ(context["goal"], row.goal);
+  }
+}
+
+TEST(TaskContext, CutsLongGoalAtCharacterBoundary) {
+  std::string message;
+  for (int i = 0; i < 400; ++i) message += "\xe4\xb8\xad";
+
+  const std::string context = TaskContextFromFirstTurn("a" + message);
+
+  EXPECT_EQ(Normal(context), context);
+  const std::string goal = nlohmann::json::parse(context)["goal"];
+  EXPECT_EQ(goal.size(), 1 + 170 * 3u);
+}
+
+TEST(TaskContext, FindsEntitiesOfFirstSentence) {
+  const auto context = nlohmann::json::parse(TaskContextFromFirstTurn(
+      "Read /etc/hosts, mail bob@example.org about \"the plan\" on https://example.org/a?b=1 "
+      "and/or "
+      "\xe3\x80\x8a\xe7\xba\xa2\xe6\xa5\xbc\xe6\xa2\xa6\xe3\x80\x8b."));
+
+  std::vector<std::string> got;
+  for (const auto& entity : context["entities"]) {
+    got.push_back(std::string(entity["kind"]) + ":" + std::string(entity["name"]));
+  }
+  EXPECT_EQ(got, (std::vector<std::string>{"path:/etc/hosts", "email:bob@example.org",
+                                           "url:https://example.org/a?b=1", "quoted:the plan",
+                                           "quoted:\xe7\xba\xa2\xe6\xa5\xbc\xe6\xa2\xa6"}));
+}
+
+TEST(TaskContext, MovesPendingActionToDoneStepsWhenItsResultComes) {
+  std::string context = TaskContextFromFirstTurn("Weather?");
+  context = TaskContextAfterToolCalls(
+      context,
+      "[{\"id\":\"c1\",\"name\":\"weather\"},"
+      "{\"id\":\"c2\",\"function\":{\"name\":\"mail\"}}, 3]",
+      2);
+  auto parsed = nlohmann::json::parse(context);
+  ASSERT_EQ(parsed["pending_actions"].size(), 2u);
+  EXPECT_EQ(parsed["pending_actions"][1]["tool"], "mail");
+
+  context = TaskContextAfterToolResult(context, {"tool", "sent", "", "c2", ""}, 3);
+
+  parsed = nlohmann::json::parse(context);
+  ASSERT_EQ(parsed["pending_actions"].size(), 1u);
+  EXPECT_EQ(parsed["pending_actions"][0]["tool"], "weather");
+  EXPECT_EQ(parsed["done_steps"][0]["text"], "mail");
+  EXPECT_EQ(parsed["facts"][0]["text"], "sent");
+  EXPECT_EQ(parsed["facts"][0]["source_message"], 3);
+  EXPECT_EQ(parsed["facts"][0]["tool"], "mail");
+  EXPECT_EQ(Normal(context), context);
+}
+
+TEST(TaskContext, NotesResultThatNobodyWaitedForAsFactOnly) {
+  const std::string context =
+      TaskContextAfterToolResult("not json", {"tool", "x", "f", "c9", ""}, 1);
+
+  const auto parsed = nlohmann::json::parse(context);
+  EXPECT_TRUE(parsed["done_steps"].empty());
+  EXPECT_EQ(parsed["facts"].size(), 1u);
+}
+
+TEST(TaskContext, StaysBoundedOverManyResultsAndCountsWhatItDropped) {
+  std::string context = Normal("{\"big\":\"" + std::string(50'000, 'x') + "\"}");
+
+  for (uint64_t i = 0; i < 300; ++i) {
+    context = TaskContextAfterToolCalls(context, "[{\"id\":\"c\",\"name\":\"f\"}]", 2 * i);
+    context = TaskContextAfterToolResult(context, {"tool", std::string(5000, 'y'), "f", "c", ""},
+                                         2 * i + 1);
+    ASSERT_LE(context.size(), kTaskContextBytesMax);
+  }
+
+  const auto parsed = nlohmann::json::parse(context);
+  EXPECT_EQ(parsed["facts"].size(), kTaskContextFactsKept);
+  EXPECT_EQ(parsed["facts"].back()["source_message"], 599);
+  EXPECT_EQ(parsed["done_steps"].size(), kTaskContextStepsKept);
+  EXPECT_EQ(parsed["dropped"], 300 - 64 + 300 - 256);
+  EXPECT_TRUE(parsed["pending_actions"].empty());
+}
+
+}  // namespace
+}  // namespace kairos
