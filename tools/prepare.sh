@@ -46,6 +46,8 @@ ConfigureAndBuild() {
     clang) flags+=(-DCMAKE_C_COMPILER=clang-16 -DCMAKE_CXX_COMPILER=clang++-16) ;;
   esac
   if command -v ccache >/dev/null; then
+    # Clones of the same code share what was compiled.
+    export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1
     flags+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
   fi
   mkdir -p "$folder"
