@@ -49,8 +49,9 @@ SequenceId EngineHarness::Submit(SequenceSpec spec) {
 }
 
 bool EngineHarness::Step() {
-  const bool worked = engine_->DoWork(MonotonicNs());
+  bool worked = engine_->DoWork(MonotonicNs());
   while (std::optional<EngineEvent> event = engine_->PollEvent()) {
+    worked = true;
     SequenceResult& result = results_[event->id.value];
     if (event->kind == EngineEvent::Kind::kFinished) {
       KAIROS_CHECK(!result.finished);

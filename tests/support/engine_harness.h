@@ -31,7 +31,7 @@ class EngineHarness {
   SequenceSpec Spec(std::vector<TokenId> tokens, uint32_t max_new_tokens,
                     Fidelity fidelity = Fidelity::kDefault);
   SequenceId Submit(SequenceSpec spec);
-  // One DoWork, then all its events.
+  // One DoWork, then all its events; false when there was neither.
   bool Step();
   // Until nothing is left to do.
   void Run();

@@ -176,7 +176,7 @@ std::unique_ptr<Model> LoadTinyModel(const TinyShape& shape, const char* kernels
   const std::vector<uint8_t> image = BuildTinyGguf(shape);
   std::string error;
   auto file = GgufFile::Parse(image, &error);
-  const KernelTable* table = FindKernels(kernels);
+  const KernelTable* table = kernels == nullptr ? ChooseKernels() : FindKernels(kernels);
   if (file.ok() && table != nullptr) {
     auto model = Model::Load(**file, *table, {}, &error);
     if (model.ok()) return model.Take();

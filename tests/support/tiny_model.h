@@ -31,8 +31,8 @@ struct TinyShape {
 
 // The GGUF image; `break_tensor` names a tensor whose first scale becomes infinite.
 std::vector<uint8_t> BuildTinyGguf(const TinyShape& shape, const std::string& break_tensor = "");
-// Loaded with the named tier. Aborts the test program when loading fails.
-std::unique_ptr<Model> LoadTinyModel(const TinyShape& shape, const char* kernels = "scalar");
+// Loaded with the named tier, or the best of this machine. Aborts the test program when loading fails.
+std::unique_ptr<Model> LoadTinyModel(const TinyShape& shape, const char* kernels = nullptr);
 
 // Weights of a GGUF image as doubles, and the plain forward pass.
 class ReferenceModel {

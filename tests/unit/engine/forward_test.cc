@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass against plain double arithmetic over the same weights.
+#include "sidecar/engine/forward.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "tests/support/tiny_model.h"
+
+namespace kairos {
+namespace {
+
+std::vector<TokenId> RandomTokens(uint32_t count, uint32_t vocabulary, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<TokenId> tokens(count);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocabulary);
+  return tokens;
+}
+
+// All logits of one sequence, computed in segments of `chunk` tokens.
+std::vector<float> AllLogits(const Model& model, const std::vector<TokenId>& tokens, uint32_t chunk,
+                             Fidelity fidelity, uint32_t threads) {
+  const uint32_t slots_wanted = 2 * (static_cast<uint32_t>(tokens.size()) / kBlockTokens + 1);
+  auto arena = KvArena::Create(model.kv_geometry(), slots_wanted + 2);
+  WorkerPool pool(threads);
+  Forward forward(model, **arena, pool);
+  std::vector<SlotId> slots;
+  for (uint32_t i = 0; i < slots_wanted; ++i) slots.push_back(SlotId{i});
+  std::vector<float> out;
+  const uint32_t vocabulary = model.parameters().vocabulary;
+  for (uint32_t at = 0; at < tokens.size(); at += chunk) {
+    Segment segment;
+    segment.tokens = tokens.data() + at;
+    segment.position = at;
+    segment.count = std::min<uint32_t>(chunk, static_cast<uint32_t>(tokens.size()) - at);
+    segment.logit_rows = segment.count;
+    segment.fidelity = fidelity;
+    segment.slots = slots.data();
+    segment.open[0] = SlotId{slots_wanted};
+    segment.open[1] = SlotId{slots_wanted + 1};
+    forward.Run({&segment, 1});
+    for (uint32_t i = 0; i < segment.count; ++i) {
+      out.insert(out.end(), forward.logits(i), forward.logits(i) + vocabulary);
+    }
+  }
+  return out;
+}
+
+// Root of the squared error over that of the squared reference.
+double RelativeError(const std::vector<float>& got, const std::vector<std::vector<double>>& want) {
+  double error = 0.0, size = 0.0;
+  size_t at = 0;
+  for (const auto& row : want) {
+    for (const double value : row) {
+      error += (got[at] - value) * (got[at] - value);
+      size += value * value;
+      ++at;
+    }
+  }
+  return std::sqrt(error / size);
+}
+
+struct Case {
+  const char* name;
+  TinyShape shape;
+  Fidelity fidelity;
+  double bound;
+};
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  TinyShape floats;
+  floats.matrix_type = 0;
+  floats.embedding_type = 0;
+  // Float weights, 16-bit KV: only the KV's rounding is left.
+  cases.push_back({"float_exact", floats, Fidelity::kExact, 2e-3});
+  cases.push_back({"float_sealed", floats, Fidelity::kDefault, 3e-2});
+  TinyShape quantised;
+  cases.push_back({"q4_1_exact", quantised, Fidelity::kExact, 3e-2});
+  cases.push_back({"q4_1_sealed", quantised, Fidelity::kDefault, 3e-2});
+  TinyShape other = quantised;
+  other.matrix_type = 8;
+  other.embedding_type = 3;
+  other.separate_head = true;
+  other.rope_factors = true;
+  other.kv_heads = 1;
+  other.head_dim = 64;
+  cases.push_back({"q8_0_llama3", other, Fidelity::kDefault, 3e-2});
+  TinyShape q4_0 = quantised;
+  q4_0.matrix_type = 2;
+  q4_0.kv_heads = 4;
+  cases.push_back({"q4_0_no_groups", q4_0, Fidelity::kDefault, 3e-2});
+  return cases;
+}
+
+TEST(Forward, StaysCloseToDoubleArithmeticOnTheSameWeights) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(c.name);
+    const ReferenceModel reference(c.shape, BuildTinyGguf(c.shape));
+    const auto model = LoadTinyModel(c.shape);
+    const auto tokens = RandomTokens(300, c.shape.vocabulary, 7);
+    const double error =
+        RelativeError(AllLogits(*model, tokens, 512, c.fidelity, 1), reference.Forward(tokens));
+    EXPECT_LT(error, c.bound);
+    std::printf("%s: relative error %.2e\n", c.name, error);
+  }
+}
+
+TEST(Forward, GivesTheSameBitsForEveryChunkingAndThreadCount) {
+  const TinyShape shape;
+  const auto model = LoadTinyModel(shape);
+  const auto tokens = RandomTokens(333, shape.vocabulary, 11);
+  for (const Fidelity fidelity : {Fidelity::kDefault, Fidelity::kExact}) {
+    const auto want = AllLogits(*model, tokens, 512, fidelity, 1);
+    for (const uint32_t chunk : {1u, 7u, 32u, 45u, 64u, 300u}) {
+      SCOPED_TRACE(chunk);
+      EXPECT_TRUE(AllLogits(*model, tokens, chunk, fidelity, chunk % 2 + 2) == want);
+    }
+  }
+}
+
+TEST(Forward, GivesTheSameBitsOnEveryTierOfThisMachine) {
+  const TinyShape shape;
+  const auto tokens = RandomTokens(100, shape.vocabulary, 13);
+  const auto want = AllLogits(*LoadTinyModel(shape, "scalar"), tokens, 64, Fidelity::kDefault, 2);
+  uint32_t tiers = 0;
+  for (const char* name : {"avx2", "avx512_vnni"}) {
+    if (FindKernels(name) == nullptr) continue;
+    ++tiers;
+    EXPECT_TRUE(AllLogits(*LoadTinyModel(shape, name), tokens, 64, Fidelity::kDefault, 2) == want)
+        << name;
+  }
+  if (tiers == 0) GTEST_SKIP() << "no vector tier on this machine";
+}
+
+TEST(Forward, SeesOnlyEarlierTokens) {
+  const TinyShape shape;
+  const auto model = LoadTinyModel(shape);
+  auto tokens = RandomTokens(80, shape.vocabulary, 17);
+  const auto before = AllLogits(*model, tokens, 512, Fidelity::kDefault, 1);
+  tokens[70] = (tokens[70] + 1) % static_cast<TokenId>(shape.vocabulary);
+  const auto after = AllLogits(*model, tokens, 512, Fidelity::kDefault, 1);
+  const size_t boundary = 70 * shape.vocabulary;
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + static_cast<ptrdiff_t>(boundary), after.begin()));
+  EXPECT_FALSE(std::equal(before.begin() + static_cast<ptrdiff_t>(boundary), before.end(),
+                          after.begin() + static_cast<ptrdiff_t>(boundary)));
+}
+
+}  // namespace
+}  // namespace kairos
