@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python client of KAIROS. A thin layer over libkairos; no logic, retries or threads of its own.
+
+    with kairos.Client() as client:
+        session = client.create_session(label="demo")
+        for event in session.turn("Hello"):
+            if isinstance(event, kairos.TextEvent):
+                print(event.text, end="")
+
+Open clients after fork(): a child cannot use its parent's and gets ForkedError.
+"""
+
+from kairos.aio import AsyncClient, AsyncTurn
+from kairos.client import Client, Session, Turn
+from kairos.errors import (
+    Aborted,
+    AlreadyExists,
+    Cancelled,
+    ContextFull,
+    DataLoss,
+    DeadlineExceeded,
+    FailedPrecondition,
+    ForkedError,
+    InternalError,
+    InvalidArgument,
+    KairosError,
+    NotFound,
+    ResourceExhausted,
+    RingFull,
+    SidecarLost,
+    StaleVersion,
+    Unavailable,
+    Unimplemented,
+)
+from kairos.events import (
+    AcceptedEvent,
+    ErrorEvent,
+    Event,
+    FinalEvent,
+    LogprobsEvent,
+    TextEvent,
+    ToolCallEvent,
+)
+from kairos.options import Generation, Message
+from kairos.records import Finish, Phase, Plan, Reason, SessionInfo, TurnLabel, TurnResult, Usage
+from kairos.version import abi_version, layout_hash, library_version
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Aborted", "AcceptedEvent", "AlreadyExists", "AsyncClient", "AsyncTurn", "Cancelled", "Client",
+    "ContextFull", "DataLoss", "DeadlineExceeded", "ErrorEvent", "Event", "FailedPrecondition",
+    "FinalEvent", "Finish", "ForkedError", "Generation", "InternalError", "InvalidArgument",
+    "KairosError", "LogprobsEvent", "Message", "NotFound", "Phase", "Plan", "Reason",
+    "ResourceExhausted", "RingFull", "Session", "SessionInfo", "SidecarLost", "StaleVersion",
+    "TextEvent", "ToolCallEvent", "Turn", "TurnLabel", "TurnResult", "Unavailable", "Unimplemented",
+    "Usage", "abi_version", "layout_hash", "library_version",
+]

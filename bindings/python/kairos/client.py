@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocking client: one attachment to the sidecar, its sessions and turns.
+
+A client may be used from several threads. The library has one queue of events for all turns of a
+client; whichever thread reads it hands events of other turns to their owners.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import json
+import threading
+import time
+from types import TracebackType
+from typing import Any, Deque, Iterator, Mapping, Sequence
+
+from kairos import events as _events
+from kairos.errors import DeadlineExceeded, RingFull, check
+from kairos.events import AcceptedEvent, ErrorEvent, Event, FinalEvent, TextEvent
+from kairos.native import ClientOptions, SessionOptions, SessionStruct, lib, string, text_of
+from kairos.options import Generation, MessageLike, NativeTurn, VERSION_ANY, as_json
+from kairos.records import SessionInfo, TurnResult
+
+
+def timeout_ms(seconds: float | None) -> int:
+    """Milliseconds of kairos.h: None waits without limit; rounded up so that it is never early."""
+    if seconds is None:
+        return -1
+    return min(max(0, -int(-seconds * 1000 // 1)), 2**31 - 1)
+
+
+class Client:
+    """An attachment of this process. `timeout` of its calls is in seconds, None without limit."""
+
+    def __init__(self, socket_path: str | None = None, *, name_space: str | None = None,
+                 request_ring_bytes: int = 0, reply_ring_bytes: int = 0, spin_us: int = -1,
+                 connect_timeout: float = 5.0, timeout: float | None = 60.0) -> None:
+        self.timeout = timeout
+        self._handle = ctypes.c_void_p()
+        # Of the mailboxes. One thread at a time reads the library's queue, so that the events of a
+        # turn reach their mailbox in order; the others wait here and one of them takes over.
+        self._lock = threading.Condition()
+        self._reading = False
+        self._mail: dict[int, Deque[Event]] = {}
+        path = None if socket_path is None else socket_path.encode()
+        space = None if name_space is None else name_space.encode()
+        options = ClientOptions()
+        lib.kairos_client_options_init(ctypes.byref(options))
+        options.socket_path = string(path)
+        options.name_space = string(space)
+        options.request_ring_bytes = request_ring_bytes
+        options.reply_ring_bytes = reply_ring_bytes
+        options.spin_us = spin_us
+        options.connect_timeout_ms = max(1, timeout_ms(connect_timeout))
+        check(lib.kairos_client_open(ctypes.byref(options), ctypes.byref(self._handle)))
+
+    def close(self) -> None:
+        """Detaches; open turns are cancelled, sessions stay. Threads that wait get Cancelled."""
+        # The handle keeps its value: the library knows that it is closed and says so.
+        lib.kairos_client_close(self._handle)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when there may be events; the client owns it."""
+        return check(lib.kairos_client_fd(self._handle))
+
+    def ping(self, size: int = 0, *, spin: bool = False, timeout: float | None = 5.0) -> float:
+        """Seconds for an echo of `size` bytes."""
+        return check(lib.kairos_client_ping(self._handle, size, int(spin), timeout_ms(timeout))) / 1e9
+
+    # -- sessions --
+
+    def create_session(self, *, label: str | None = None, exact: bool = False, priority: int = 0,
+                       ttl_seconds: int = 0) -> Session:
+        raw = None if label is None else label.encode()
+        options = SessionOptions()
+        lib.kairos_session_options_init(ctypes.byref(options))
+        options.fidelity = 1 if exact else 0
+        options.priority = priority
+        options.ttl_seconds = ttl_seconds
+        options.label = string(raw)
+        out = ctypes.c_uint64()
+        check(lib.kairos_session_create(self._handle, ctypes.byref(options), ctypes.byref(out),
+                                        self._timeout_ms()))
+        return Session(self, out.value)
+
+    def open_session(self, session_id: int) -> Session:
+        """Binds an existing session to this client; NotFound where there is none for us."""
+        check(lib.kairos_session_open(self._handle, session_id, None, self._timeout_ms()))
+        return Session(self, session_id)
+
+    def sessions(self, *, page: int = 256) -> Iterator[SessionInfo]:
+        """All sessions of this uid and namespace, in order of id."""
+        after = 0
+        while True:
+            array = (SessionStruct * page)()
+            array[0].struct_size = ctypes.sizeof(SessionStruct)
+            count = check(lib.kairos_session_list(self._handle, after, array, page,
+                                                  self._timeout_ms()))
+            for i in range(count):
+                after = array[i].id
+                yield SessionInfo.from_struct(array[i])
+            if count < page:
+                return
+
+    # -- turns --
+
+    def submit(self, messages: MessageLike | Sequence[MessageLike] = (), *, session_id: int = 0,
+               generation: Generation | None = None, **options: Any) -> Turn:
+        """Queues a turn and returns it; RingFull means: read events, then try again.
+
+        Without a session id the sidecar makes a session. Options: tokens, tools, if_version,
+        idempotency_key, deadline_ms, priority, whole_history, generate, reuse, discard_on_cancel.
+        """
+        single = isinstance(messages, (str, Mapping)) or not isinstance(messages, Sequence)
+        native = NativeTurn(session_id, [messages] if single else messages,  # type: ignore
+                            generation=generation, **options)
+        request = ctypes.c_uint64()
+        # Under the lock: an event must not be read before its mailbox exists.
+        with self._lock:
+            check(lib.kairos_turn_submit(self._handle, ctypes.byref(native.options),
+                                         ctypes.byref(request)))
+            self._mail[request.value] = collections.deque()
+        return Turn(self, request.value)
+
+    # -- events --
+
+    def _timeout_ms(self) -> int:
+        return timeout_ms(self.timeout)
+
+    def _read(self, milliseconds: int) -> Event | None:
+        """The library's next event; None on time-out."""
+        handle = ctypes.c_void_p()
+        if check(lib.kairos_event_next(self._handle, milliseconds, ctypes.byref(handle))) == 0:
+            return None
+        return _events.take(handle)
+
+    def _forget(self, request_id: int) -> None:
+        with self._lock:
+            self._mail.pop(request_id, None)
+
+    def _next_of(self, request_id: int, timeout: float | None) -> Event:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        looked = False
+        with self._lock:
+            while True:
+                box = self._mail[request_id]
+                if box:
+                    return box.popleft()
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if left == 0.0 and looked:
+                    raise DeadlineExceeded("no event in time")
+                looked = True
+                if self._reading:
+                    self._lock.wait(left)
+                else:
+                    self._read_into_mail(timeout_ms(left))
+
+    def _read_into_mail(self, milliseconds: int) -> None:
+        """One event, as the reader; called and left with the lock held."""
+        self._reading = True
+        event = None
+        try:
+            self._lock.release()
+            try:
+                event = self._read(milliseconds)
+            finally:
+                self._lock.acquire()
+        finally:
+            self._reading = False
+            if event is not None and event.request_id in self._mail:
+                self._mail[event.request_id].append(event)
+            self._lock.notify_all()
+
+
+class Session:
+    """A durable dialogue. The object is a name for it; losing it loses nothing."""
+
+    def __init__(self, client: Client, session_id: int) -> None:
+        self.client = client
+        self.id = session_id
+
+    def __repr__(self) -> str:
+        return f"Session({self.id:016x})"
+
+    def turn(self, messages: MessageLike | Sequence[MessageLike] = (), **options: Any) -> Turn:
+        """Queues a turn of this session; see Client.submit for the options."""
+        return self.client.submit(messages, session_id=self.id, **options)
+
+    def fork(self, version: int = 0) -> Session:
+        """A new session that starts as `version` of this one (0: head) and shares its KV."""
+        out = ctypes.c_uint64()
+        check(lib.kairos_session_fork(self.client._handle, self.id, version, ctypes.byref(out),
+                                      self.client._timeout_ms()))
+        return Session(self.client, out.value)
+
+    def rewind(self, version: int) -> None:
+        check(lib.kairos_session_rewind(self.client._handle, self.id, version,
+                                        self.client._timeout_ms()))
+
+    def release(self) -> None:
+        """Drops this client's hold; the session cools down and stays."""
+        check(lib.kairos_session_release(self.client._handle, self.id, self.client._timeout_ms()))
+
+    def delete(self) -> None:
+        """Frees the session everywhere, now."""
+        check(lib.kairos_session_delete(self.client._handle, self.id, self.client._timeout_ms()))
+
+    def stat(self) -> SessionInfo:
+        record = SessionStruct(struct_size=ctypes.sizeof(SessionStruct))
+        check(lib.kairos_session_stat(self.client._handle, self.id, ctypes.byref(record),
+                                      self.client._timeout_ms()))
+        return SessionInfo.from_struct(record)
+
+    def messages(self, version: int = 0) -> Any:
+        """The messages of a version (0: head), as parsed JSON."""
+        return json.loads(self._text(lib.kairos_session_messages, version) or "[]")
+
+    def context(self, version: int = 0) -> Any:
+        """The task context of a version (0: head), as parsed JSON."""
+        return json.loads(self._text(lib.kairos_context_read, version) or "{}")
+
+    def set_context(self, context: str | Mapping[str, Any], *, if_version: int | None = None) -> int:
+        """Replaces the task context; returns the new version."""
+        raw = as_json(context)
+        out = ctypes.c_uint64()
+        expected = VERSION_ANY if if_version is None else if_version
+        check(lib.kairos_context_write(self.client._handle, self.id, expected, string(raw),
+                                       ctypes.byref(out), self.client._timeout_ms()))
+        return out.value
+
+    def _text(self, call: Any, version: int) -> str:
+        handle = ctypes.c_void_p()
+        check(call(self.client._handle, self.id, version, ctypes.byref(handle),
+                   self.client._timeout_ms()))
+        try:
+            return text_of(lib.kairos_event_text(handle))
+        finally:
+            lib.kairos_event_release(handle)
+
+
+class Turn:
+    """One request and its reply. Iterating yields its events; an error event is raised.
+
+    After the iteration `result` has the final numbers.
+    """
+
+    def __init__(self, client: Client, request_id: int) -> None:
+        self.client = client
+        self.request_id = request_id
+        self.session_id = 0      # known from the accepted event on
+        self.result: TurnResult | None = None
+        self._done = False
+
+    def cancel(self) -> None:
+        """Asks the turn to stop; its final event follows."""
+        check(lib.kairos_turn_cancel(self.client._handle, self.request_id))
+
+    def next(self, timeout: float | None = None) -> Event:
+        """The next event, waiting up to `timeout` seconds; StopIteration after the last."""
+        if self._done:
+            raise StopIteration
+        event = self.client._next_of(self.request_id, timeout)
+        self.note(event)
+        if isinstance(event, ErrorEvent):
+            raise event.error()
+        return event
+
+    def note(self, event: Event) -> None:
+        """Keeps what the turn itself remembers of an event."""
+        if isinstance(event, AcceptedEvent):
+            self.session_id = event.session_id
+        if isinstance(event, FinalEvent):
+            self.result = event.result
+        if _events.is_last(event):
+            self._done = True
+            self.client._forget(self.request_id)
+
+    def __iter__(self) -> Iterator[Event]:
+        while not self._done:
+            yield self.next(self.client.timeout)
+
+    def texts(self) -> Iterator[str]:
+        """Only the pieces of text."""
+        for event in self:
+            if isinstance(event, TextEvent):
+                yield event.text
+
+    def read(self) -> str:
+        """Waits for the end and returns the whole text."""
+        return "".join(self.texts())
+
+
+__all__ = ["Client", "RingFull", "Session", "Turn"]

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events of a turn, copied out of the library's memory."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from kairos.errors import KairosError, check, make_error
+from kairos.native import FinalStruct, lib, text_of
+from kairos.records import TurnResult
+
+ACCEPTED, TEXT, TOOL_CALL, LOGPROBS, FINAL, ERROR, REPLY = range(1, 8)
+
+
+@dataclass(frozen=True)
+class Event:
+    request_id: int
+    session_id: int
+
+
+@dataclass(frozen=True)
+class AcceptedEvent(Event):
+    version: int
+
+
+@dataclass(frozen=True)
+class TextEvent(Event):
+    text: str
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ToolCallEvent(Event):
+    id: str
+    name: str
+    arguments: Any  # parsed where it is JSON, else the text
+    raw: str
+
+
+@dataclass(frozen=True)
+class LogprobsEvent(Event):
+    tokens: Any  # the sidecar's JSON, parsed
+
+
+@dataclass(frozen=True)
+class FinalEvent(Event):
+    result: TurnResult
+
+
+@dataclass(frozen=True)
+class ErrorEvent(Event):
+    code: int
+    detail: int
+    message: str
+
+    def error(self) -> KairosError:
+        return make_error(self.code, self.detail, self.message)
+
+
+def _tokens(handle: ctypes.c_void_p) -> tuple[int, ...]:
+    count = ctypes.c_uint32()
+    first = lib.kairos_event_tokens(handle, ctypes.byref(count))
+    return tuple(first[: count.value]) if count.value else ()
+
+
+def _tool_call(request: int, session: int, raw: str) -> ToolCallEvent:
+    call = json.loads(raw)
+    arguments = call.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            pass  # a model may write arguments that are not JSON; the program sees its text
+    return ToolCallEvent(request, session, str(call.get("id", "")), str(call.get("name", "")),
+                         arguments, raw)
+
+
+def _final(handle: ctypes.c_void_p) -> TurnResult:
+    numbers = FinalStruct(struct_size=ctypes.sizeof(FinalStruct))
+    check(lib.kairos_event_final(handle, ctypes.byref(numbers)))
+    return TurnResult.from_struct(numbers)
+
+
+def take(handle: ctypes.c_void_p) -> Event:
+    """Copies a native event and releases it."""
+    try:
+        kind = lib.kairos_event_type(handle)
+        request = lib.kairos_event_request(handle)
+        session = lib.kairos_event_session(handle)
+        text = text_of(lib.kairos_event_text(handle))
+        if kind == ACCEPTED:
+            return AcceptedEvent(request, session, lib.kairos_event_version(handle))
+        if kind == TEXT:
+            return TextEvent(request, session, text, _tokens(handle))
+        if kind == TOOL_CALL:
+            return _tool_call(request, session, text)
+        if kind == LOGPROBS:
+            return LogprobsEvent(request, session, json.loads(text) if text else [])
+        if kind == FINAL:
+            return FinalEvent(request, session, _final(handle))
+        if kind == ERROR:
+            return ErrorEvent(request, session, lib.kairos_event_code(handle),
+                              lib.kairos_event_detail(handle), text)
+        return Event(request, session)
+    finally:
+        lib.kairos_event_release(handle)
+
+
+def is_last(event: Event) -> bool:
+    return isinstance(event, (FinalEvent, ErrorEvent))

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bindings on a fake sidecar, whose answers are known word for word."""
+
+import asyncio
+import os
+import threading
+import unittest
+
+import kairos
+from tests.sidecar import FakeSidecarTest
+
+
+class Sessions(FakeSidecarTest):
+    def test_session_calls_do_what_they_say(self):
+        with kairos.Client(self.path) as client:
+            session = client.create_session(label="plänner", ttl_seconds=60)
+            self.assertEqual(session.stat().label, "plänner")
+            self.assertEqual(session.set_context({"goal": "ship"}, if_version=0), 1)
+            self.assertEqual(session.context(), {"goal": "ship"})
+            fork = session.fork()
+            self.assertNotEqual(fork.id, session.id)
+            self.assertEqual(fork.stat().parent_id, session.id)
+            fork.rewind(5)
+            self.assertEqual(fork.stat().version, 5)
+            session.turn("hello").read()
+            self.assertEqual(session.messages(), [{"role": "user", "content": "turn 2"}])
+            session.release()
+            self.assertEqual([s.id for s in client.sessions(page=1)], [session.id, fork.id])
+            fork.delete()
+            with self.assertRaises(kairos.NotFound):
+                client.open_session(fork.id)
+
+    def test_stale_version_has_its_own_error(self):
+        with kairos.Client(self.path) as client:
+            session = client.create_session()
+            with self.assertRaises(kairos.StaleVersion) as caught:
+                session.set_context({}, if_version=7)
+            self.assertEqual(caught.exception.detail, 5)
+            with self.assertRaises(kairos.StaleVersion):
+                session.turn("x", if_version=7).read()
+
+
+class Turns(FakeSidecarTest):
+    def setUp(self):
+        super().setUp()
+        self.client = kairos.Client(self.path)
+        self.addCleanup(self.client.close)
+
+    def test_turn_yields_its_events_and_numbers(self):
+        turn = self.client.submit("häßlich")
+        kinds = [type(event).__name__ for event in turn]
+        self.assertEqual(kinds, ["AcceptedEvent", "TextEvent", "FinalEvent"])
+        self.assertEqual(turn.result.finish, kairos.Finish.STOP)
+        self.assertEqual(turn.result.usage.new_tokens, 3)
+        self.assertIsNone(turn.result.first_difference)
+        self.assertNotEqual(turn.session_id, 0)
+        self.assertEqual(list(turn), [])
+
+    def test_messages_in_all_their_forms(self):
+        generation = kairos.Generation(max_tokens="auto", temperature=0.5, stop=["END"],
+                                       logit_bias={5: -1.0}, seed=3)
+        messages = [
+            {"role": "system", "content": "s"}, kairos.Message("user", "u"),
+            kairos.Message("assistant", tool_calls=[{"name": "f"}]),
+            {"role": "tool", "content": "last", "name": "f", "tool_call_id": "1"},
+        ]
+        turn = self.client.submit(messages, generation=generation, tools=[], deadline_ms=5000,
+                                  idempotency_key="k", whole_history=True)
+        self.assertEqual(turn.read(), "last")
+        self.assertEqual(self.client.submit(tokens=[1, 2, 3]).read(), "tokens 3")
+
+    def test_tool_calls_and_logprobs_are_parsed(self):
+        call = next(e for e in self.client.submit("tool") if isinstance(e, kairos.ToolCallEvent))
+        self.assertEqual((call.id, call.name, call.arguments),
+                         ("call_1", "weather", {"city": "Oslo"}))
+        logprobs = next(e for e in self.client.submit("logprobs")
+                        if isinstance(e, kairos.LogprobsEvent))
+        self.assertEqual(logprobs.tokens[0]["token"], 5)
+
+    def test_failed_turn_raises_its_error(self):
+        with self.assertRaises(kairos.ResourceExhausted) as caught:
+            self.client.submit("fail").read()
+        self.assertEqual(str(caught.exception), "quota: turns")
+        self.assertEqual(caught.exception.detail, 10)
+
+    def test_interleaved_turns_keep_their_own_events(self):
+        turns = [self.client.submit(f"turn {i}") for i in range(20)]
+        for i in reversed(range(20)):
+            self.assertEqual(turns[i].read(), f"turn {i}")
+
+    def test_threads_share_a_client(self):
+        texts = {}
+
+        def work(i):
+            texts[i] = [self.client.submit(f"{i}/{n}").read() for n in range(50)]
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(texts, {i: [f"{i}/{n}" for n in range(50)] for i in range(4)})
+
+    def test_cancel_ends_a_turn(self):
+        turn = self.client.submit("hang")
+        turn.next(20)
+        with self.assertRaises(kairos.DeadlineExceeded):
+            turn.next(0.01)
+        turn.cancel()
+        self.assertIsInstance(turn.next(20), kairos.FinalEvent)
+        self.assertEqual(turn.result.finish, kairos.Finish.CANCELLED)
+
+    def test_wrong_arguments_are_named(self):
+        with self.assertRaisesRegex(kairos.InvalidArgument, "idempotency_key: at most 128 bytes"):
+            self.client.submit("x", idempotency_key="k" * 129)
+        with self.assertRaisesRegex(ValueError, "message: unknown field 'text'"):
+            self.client.submit({"role": "user", "text": "x"})
+        with self.assertRaisesRegex(ValueError, "temperature: a number"):
+            self.client.submit("x", generation=kairos.Generation(temperature="hot"))
+
+    def test_large_text_goes_both_ways(self):
+        text = "0123456789abcdef" * (1 << 17)
+        self.assertEqual(self.client.submit(text).read(), text)
+
+    def test_lost_sidecar_ends_the_turn_and_the_client(self):
+        turn = self.client.submit("hang")
+        turn.next(20)
+        self.order("drop")
+        with self.assertRaises(kairos.SidecarLost):
+            turn.next(20)
+        with self.assertRaises(kairos.SidecarLost):
+            self.client.ping()
+
+    def test_closed_client_is_refused(self):
+        self.client.close()
+        self.client.close()
+        with self.assertRaisesRegex(kairos.InvalidArgument, "not an open client"):
+            self.client.ping()
+
+    def test_close_wakes_a_waiting_thread(self):
+        turn = self.client.submit("hang")
+        turn.next(20)
+        caught = []
+
+        def wait():
+            try:
+                turn.next(None)
+            except (kairos.Cancelled, kairos.InvalidArgument) as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        self.client.close()
+        thread.join(20)
+        self.assertEqual(len(caught), 1)
+
+
+class Fork(FakeSidecarTest):
+    def test_child_gets_forked_error_and_may_open_its_own(self):
+        client = kairos.Client(self.path)
+        self.addCleanup(client.close)
+        self.assertGreater(client.ping(8), 0)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                client.ping()
+            except kairos.ForkedError:
+                with kairos.Client(self.path) as own:
+                    status = 0 if own.ping(8) > 0 else 2
+            finally:
+                os._exit(status)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertGreater(client.ping(8), 0)
+
+
+class Async(FakeSidecarTest):
+    def run_async(self, coroutine):
+        return asyncio.run(asyncio.wait_for(coroutine, 30))
+
+    def test_many_turns_at_once(self):
+        async def body():
+            async with kairos.AsyncClient(self.path, request_ring_bytes=1 << 16) as client:
+                async def one(i):
+                    turn = await client.submit(f"{i} " + "x" * 3000)
+                    return (await turn.read()).split()[0], turn.result.finish
+
+                return await asyncio.gather(*[one(i) for i in range(100)])
+
+        self.assertEqual(self.run_async(body()),
+                         [(str(i), kairos.Finish.STOP) for i in range(100)])
+
+    def test_waits_for_room_in_the_ring(self):
+        async def body():
+            async with kairos.AsyncClient(self.path, request_ring_bytes=1 << 16) as client:
+                self.order("pause")
+                submits = [asyncio.create_task(client.submit("y" * 4000)) for _ in range(40)]
+                await asyncio.sleep(0)
+                self.assertTrue(any(not task.done() for task in submits))
+                self.order("resume")
+                turns = [await task for task in submits]
+                return [len(await turn.read()) for turn in turns]
+
+        self.assertEqual(self.run_async(body()), [4000] * 40)
+
+    def test_cancel_and_errors(self):
+        async def body():
+            async with kairos.AsyncClient(self.path) as client:
+                hanging = await client.submit("hang")
+                kinds = []
+                async for event in hanging:
+                    kinds.append(type(event).__name__)
+                    if isinstance(event, kairos.AcceptedEvent):
+                        hanging.cancel()
+                self.assertEqual(kinds, ["AcceptedEvent", "FinalEvent"])
+                with self.assertRaises(kairos.ResourceExhausted):
+                    await (await client.submit("fail")).read()
+                lost = await client.submit("die")
+                with self.assertRaises(kairos.SidecarLost):
+                    await lost.read()
+                with self.assertRaises(kairos.SidecarLost):
+                    await client.submit("x")
+
+        self.run_async(body())
+
+
+if __name__ == "__main__":
+    unittest.main()
