@@ -1,0 +1,531 @@
+// SPDX-License-Identifier: Apache-2.0
+// toml++ runs without exceptions: its parser then returns a result.
+#include "sidecar/daemon/config.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <variant>
+
+#include "shm/socket_path.h"
+
+#define TOML_EXCEPTIONS 0
+#define TOML_HEADER_ONLY 1
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
+
+namespace kairos {
+
+namespace {
+
+enum class Kind { kText, kPath, kCount, kBytes, kDurationMs, kChoice, kSpin, kNumber };
+
+struct Key {
+  const char* name;
+  Kind kind;
+  std::variant<std::string Config::*, uint64_t Config::*> member;
+  const char* default_value;
+  uint64_t min;
+  uint64_t max;
+  const char* choices;  // separated by blanks; for kChoice
+  const char* help;
+};
+
+constexpr size_t kFileBytesMax = 1u << 20;
+constexpr uint64_t kMany = 1u << 20;
+
+const Key kKeys[] = {
+    {"model", Kind::kPath, &Config::model, "", 0, 0, "",
+     "GGUF file, or the name of a fetched model"},
+    {"socket", Kind::kPath, &Config::socket, "", 0, 0, "",
+     "where clients attach; empty: the per-user default"},
+    {"control_socket", Kind::kPath, &Config::control_socket, "", 0, 0, "",
+     "where operators attach; empty: control.sock beside the socket"},
+    {"catalog.path", Kind::kPath, &Config::catalog_path, "", 0, 0, "",
+     "session catalog; empty: sessions.db in the state directory"},
+    {"catalog.durability", Kind::kChoice, &Config::catalog_durability, "process", 0, 0,
+     "process fsync", "what a committed turn survives: kill -9, or also power loss"},
+    {"catalog.bytes_max", Kind::kBytes, &Config::catalog_bytes_max, "1GiB", 1u << 20, 1ull << 42, "",
+     "size limit of the catalog; turns are refused beyond"},
+    {"catalog.versions_max", Kind::kCount, &Config::catalog_versions_max, "64", 1, 100'000, "",
+     "versions kept of each session"},
+    {"engine.threads", Kind::kCount, &Config::engine_threads, "0", 0, 1024, "",
+     "compute threads; 0: one for each processor"},
+    {"engine.step_budget", Kind::kDurationMs, &Config::engine_step_budget_ms, "50ms", 0, 10'000, "",
+     "target time of one step; bounds cancel and time between tokens; 0: none"},
+    {"engine.chunk_tokens_max", Kind::kCount, &Config::engine_chunk_tokens_max, "512", 32, 65'536, "",
+     "prefill tokens of one step, all sequences together"},
+    {"engine.sequences_max", Kind::kCount, &Config::engine_sequences_max, "64", 1, 4096, "",
+     "turns computed at the same time"},
+    {"kv.memory", Kind::kBytes, &Config::kv_memory, "1GiB", 1u << 20, 1ull << 44, "",
+     "memory for KV blocks"},
+    {"limits.attachments", Kind::kCount, &Config::limits_attachments, "256", 1, 65'536, "",
+     "client processes at the same time"},
+    {"limits.sessions_per_uid", Kind::kCount, &Config::limits_sessions_per_uid, "4096", 1, kMany, "",
+     "sessions of one user"},
+    {"limits.in_flight_per_client", Kind::kCount, &Config::limits_in_flight_per_client, "64", 1,
+     4096, "", "requests of one client that await their end"},
+    {"limits.max_tokens_default", Kind::kCount, &Config::limits_max_tokens_default, "512", 1, kMany,
+     "", "tokens generated when a turn names no limit"},
+    {"ingress.spin", Kind::kSpin, &Config::ingress_spin, "auto", 0, 10'000, "",
+     "how long to poll before sleeping: auto, or a duration up to 10ms"},
+    {"generation.temperature", Kind::kNumber, &Config::generation_temperature, "0", 0, 2, "",
+     "when a turn names none; 0 to 2"},
+    {"generation.top_p", Kind::kNumber, &Config::generation_top_p, "1", 0, 1, "",
+     "when a turn names none; 0 to 1"},
+    {"generation.top_k", Kind::kCount, &Config::generation_top_k, "0", 0, kMany, "",
+     "when a turn names none; 0: off"},
+    {"log.level", Kind::kChoice, &Config::log_level, "info", 0, 0, "debug info warn error",
+     "least level that is written"},
+    {"drain.timeout", Kind::kDurationMs, &Config::drain_timeout_ms, "10s", 0, 3'600'000, "",
+     "how long open turns may go on after a request to end"},
+};
+
+constexpr size_t kPathBytesMax = 4095;
+
+Status Refuse(std::string* error, std::string words) {
+  *error = std::move(words);
+  return {Code::kInvalidArgument, "configuration is not valid"};
+}
+
+// Edits that turn one word into the other.
+size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+const Key* FindKey(std::string_view name) {
+  for (const Key& key : kKeys) {
+    if (name == key.name) return &key;
+  }
+  return nullptr;
+}
+
+std::string UnknownKey(std::string_view name) {
+  std::string words = "unknown key \"" + std::string(name.substr(0, 100)) + "\"";
+  const Key* nearest = nullptr;
+  size_t nearest_distance = std::max<size_t>(3, name.size() / 3) + 1;
+  for (const Key& key : kKeys) {
+    const size_t distance = Distance(name.substr(0, 100), key.name);
+    if (distance < nearest_distance) {
+      nearest = &key;
+      nearest_distance = distance;
+    }
+  }
+  if (nearest != nullptr) words += std::string(", did you mean \"") + nearest->name + "\"?";
+  return words;
+}
+
+bool ParseDecimal(std::string_view text, double* value) {
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return fault == std::errc() && end == text.data() + text.size() && *value == *value;
+}
+
+bool HasWord(std::string_view words, std::string_view word) {
+  if (word.empty() || word.find(' ') != std::string_view::npos) return false;
+  return (" " + std::string(words) + " ").find(" " + std::string(word) + " ") != std::string::npos;
+}
+
+std::string Range(const Key& key) {
+  const char* unit = key.kind == Kind::kBytes ? " bytes" : key.kind == Kind::kDurationMs ? " ms" : "";
+  return std::to_string(key.min) + " to " + std::to_string(key.max) + unit;
+}
+
+struct Unit {
+  std::string_view suffix;
+  uint64_t factor;
+};
+
+bool ParseWithUnit(std::string_view text, std::initializer_list<Unit> units, uint64_t* value) {
+  uint64_t number = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (fault != std::errc()) return false;
+  const std::string_view suffix = text.substr(static_cast<size_t>(end - text.data()));
+  for (const Unit& unit : units) {
+    if (suffix != unit.suffix) continue;
+    if (number > (1ull << 63) / unit.factor) return false;
+    *value = number * unit.factor;
+    return true;
+  }
+  return false;
+}
+
+// What a number key holds, or the words for why the text does not give one.
+const char* ParseNumberKey(const Key& key, std::string_view text, uint64_t* number) {
+  switch (key.kind) {
+    case Kind::kBytes:
+      return ParseByteSize(text, number) ? nullptr : "is not a size (such as 64MiB)";
+    case Kind::kDurationMs:
+      if (text == "0") return *number = 0, nullptr;
+      if (!ParseDurationUs(text, number)) return "is not a duration (such as 5s or 50ms)";
+      if (*number % 1000 != 0) return "is not a whole number of milliseconds";
+      *number /= 1000;
+      return nullptr;
+    default:
+      return ParseWithUnit(text, {{"", 1}}, number) ? nullptr : "is not a whole number";
+  }
+}
+
+const char* CheckText(const Key& key, std::string_view text) {
+  double decimal = 0;
+  uint64_t microseconds = 0;
+  if (text.find('\0') != std::string_view::npos) return "holds a zero byte";
+  switch (key.kind) {
+    case Kind::kChoice:
+      return HasWord(key.choices, text) ? nullptr : "is not one of: ";
+    case Kind::kSpin:
+      if (text == "auto" || text == "0") return nullptr;
+      return ParseDurationUs(text, &microseconds) && microseconds <= key.max
+                 ? nullptr
+                 : "is neither auto nor a duration up to 10ms";
+    case Kind::kNumber:
+      return ParseDecimal(text, &decimal) && decimal >= static_cast<double>(key.min) &&
+                     decimal <= static_cast<double>(key.max)
+                 ? nullptr
+                 : "is not a number in the range ";
+    default:
+      return text.size() <= kPathBytesMax ? nullptr : "is longer than 4095 bytes";
+  }
+}
+
+Status SetKey(Config* config, const Key& key, std::string_view text, std::string* error) {
+  const std::string name = std::string(key.name) + ": \"" + std::string(text.substr(0, 100)) + "\" ";
+  if (const auto* member = std::get_if<uint64_t Config::*>(&key.member)) {
+    uint64_t number = 0;
+    const char* fault = ParseNumberKey(key, text, &number);
+    if (fault != nullptr) return Refuse(error, name + fault);
+    if (number < key.min || number > key.max) {
+      return Refuse(error, name + "is out of range, allowed are " + Range(key));
+    }
+    config->*(*member) = number;
+    return {};
+  }
+  const char* fault = CheckText(key, text);
+  if (fault != nullptr) {
+    std::string words = name + fault;
+    if (key.kind == Kind::kChoice) words += key.choices;
+    if (key.kind == Kind::kNumber) words += Range(key);
+    return Refuse(error, std::move(words));
+  }
+  config->*(std::get<std::string Config::*>(key.member)) = text;
+  return {};
+}
+
+std::string Place(std::string_view source, const toml::node& node) {
+  return std::string(source) + ":" + std::to_string(node.source().begin.line) + ": ";
+}
+
+Status ApplyGrant(const toml::node& node, std::string_view source, Config* config,
+                  std::string* error) {
+  const std::string place = Place(source, node) + "grant";
+  const toml::table* table = node.as_table();
+  if (table == nullptr) return Refuse(error, place + " must be a table");
+  ConfigGrant grant;
+  bool has_uid = false;
+  for (const auto& [name, value] : *table) {
+    if (name.str() == "uid" && value.is_integer()) {
+      const int64_t uid = value.as_integer()->get();
+      if (uid < 0 || uid > 0xfffffffe) return Refuse(error, place + ".uid is not a user id");
+      grant.uid = static_cast<uint32_t>(uid);
+      has_uid = true;
+    } else if (name.str() == "namespace" && value.is_string()) {
+      grant.name_space = value.as_string()->get();
+    } else {
+      return Refuse(error, place + ": uid is a number, namespace a string, other keys are unknown");
+    }
+  }
+  const bool named = !grant.name_space.empty() && grant.name_space.size() <= 64 &&
+                     grant.name_space.find_first_not_of(
+                         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
+                         std::string::npos;
+  if (!has_uid || !named) {
+    return Refuse(error, place + " needs uid and namespace (1 to 64 of A-Z a-z 0-9 . _ -)");
+  }
+  config->grants.push_back(std::move(grant));
+  return {};
+}
+
+Status ApplyTable(const toml::table& table, const std::string& prefix, std::string_view source,
+                  Config* config, std::string* error) {
+  for (const auto& [key_name, value] : table) {
+    const std::string name = prefix + std::string(key_name.str());
+    if (name == "grant") {
+      const toml::array* grants = value.as_array();
+      if (grants == nullptr) return Refuse(error, Place(source, value) + "grant must be [[grant]]");
+      for (const toml::node& grant : *grants) {
+        KAIROS_RETURN_IF_ERROR(ApplyGrant(grant, source, config, error));
+      }
+      continue;
+    }
+    if (const toml::table* nested = value.as_table(); nested != nullptr && prefix.empty()) {
+      KAIROS_RETURN_IF_ERROR(ApplyTable(*nested, name + ".", source, config, error));
+      continue;
+    }
+    const Key* key = FindKey(name);
+    if (key == nullptr) return Refuse(error, Place(source, value) + UnknownKey(name));
+    std::string text;
+    if (value.is_string()) {
+      text = value.as_string()->get();
+    } else if (value.is_integer()) {
+      text = std::to_string(value.as_integer()->get());
+    } else if (value.is_floating_point()) {
+      char digits[32];
+      const auto end = std::to_chars(digits, digits + sizeof(digits), value.as_floating_point()->get());
+      text.assign(digits, end.ptr);
+    } else {
+      return Refuse(error, Place(source, value) + name + " must be a string or a number");
+    }
+    const Status status = SetKey(config, *key, text, error);
+    if (!status.ok()) {
+      *error = Place(source, value) + *error;
+      return status;
+    }
+  }
+  return {};
+}
+
+std::string ToEnvironmentName(const char* key) {
+  std::string name = "KAIROS_";
+  for (; *key != '\0'; ++key) {
+    name.push_back(*key == '.' ? '_' : static_cast<char>(*key >= 'a' && *key <= 'z' ? *key - 32 : *key));
+  }
+  return name;
+}
+
+std::string Quoted(std::string_view text) {
+  std::string out = "\"";
+  constexpr char kHex[] = "0123456789abcdef";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      out += std::string("\\u00") + kHex[byte >> 4] + kHex[byte & 15];
+      continue;
+    }
+    if (c == '"' || c == '\\') out.push_back('\\');
+    out.push_back(c);
+  }
+  return out + "\"";
+}
+
+std::string ValueText(const Config& config, const Key& key) {
+  if (const auto* text = std::get_if<std::string Config::*>(&key.member)) {
+    return Quoted(config.**text);
+  }
+  const uint64_t number = config.*(std::get<uint64_t Config::*>(key.member));
+  if (key.kind == Kind::kDurationMs) return Quoted(std::to_string(number) + "ms");
+  return std::to_string(number);
+}
+
+std::string FileText(const Config& config, bool with_help) {
+  std::string out;
+  std::string section;
+  for (const Key& key : kKeys) {
+    const std::string_view name = key.name;
+    const size_t dot = name.find('.');
+    if (dot != std::string_view::npos && name.substr(0, dot) != section) {
+      section = name.substr(0, dot);
+      out += "\n[" + section + "]\n";
+    }
+    if (with_help) out += std::string("# ") + key.help + "\n";
+    const bool as_written = with_help && std::holds_alternative<uint64_t Config::*>(key.member) &&
+                            key.kind != Kind::kCount;
+    out += std::string(dot == std::string_view::npos ? name : name.substr(dot + 1)) + " = " +
+           (as_written ? Quoted(key.default_value) : ValueText(config, key)) + "\n";
+  }
+  for (const ConfigGrant& grant : config.grants) {
+    out += "\n[[grant]]\nuid = " + std::to_string(grant.uid) +
+           "\nnamespace = " + Quoted(grant.name_space) + "\n";
+  }
+  return out;
+}
+
+std::string StateDirectory() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  // Set by the service manager for a unit with StateDirectory=; only the first counts.
+  const std::string given = variable("STATE_DIRECTORY");
+  if (!given.empty()) return given.substr(0, given.find(':'));
+  const std::string state_home = variable("XDG_STATE_HOME");
+  if (!state_home.empty()) return state_home + "/kairos";
+  const std::string home = variable("HOME");
+  return home.empty() ? "" : home + "/.local/state/kairos";
+}
+
+}  // namespace
+
+int32_t Config::SpinUs() const {
+  uint64_t microseconds = 0;
+  if (ingress_spin == "auto") return -1;
+  return ParseDurationUs(ingress_spin, &microseconds) ? static_cast<int32_t>(microseconds) : 0;
+}
+
+float Config::Temperature() const {
+  double value = 0;
+  return ParseDecimal(generation_temperature, &value) ? static_cast<float>(value) : 0.0f;
+}
+
+float Config::TopP() const {
+  double value = 1;
+  return ParseDecimal(generation_top_p, &value) ? static_cast<float>(value) : 1.0f;
+}
+
+bool ParseByteSize(std::string_view text, uint64_t* bytes) {
+  return ParseWithUnit(text, {{"", 1}, {"B", 1}, {"KiB", 1ull << 10}, {"MiB", 1ull << 20},
+                              {"GiB", 1ull << 30}, {"TiB", 1ull << 40}},
+                       bytes);
+}
+
+bool ParseDurationUs(std::string_view text, uint64_t* microseconds) {
+  return ParseWithUnit(text, {{"us", 1}, {"ms", 1000}, {"s", 1'000'000}, {"m", 60'000'000},
+                              {"h", 3'600'000'000}},
+                       microseconds);
+}
+
+Config DefaultConfig() {
+  Config config;
+  for (const Key& key : kKeys) {
+    std::string error;
+    const Status status = SetKey(&config, key, key.default_value, &error);
+    KAIROS_CHECK(status.ok());
+  }
+  return config;
+}
+
+Status SetConfigKey(Config* config, std::string_view name, std::string_view value,
+                    std::string* error) {
+  const Key* key = FindKey(name);
+  if (key == nullptr) return Refuse(error, UnknownKey(name));
+  return SetKey(config, *key, value, error);
+}
+
+Status ApplyConfigText(Config* config, std::string_view toml, std::string_view source,
+                       std::string* error) {
+  const toml::parse_result parsed = toml::parse(toml, source);
+  if (!parsed) {
+    const toml::parse_error& fault = parsed.error();
+    return Refuse(error, std::string(source) + ":" + std::to_string(fault.source().begin.line) + ": " +
+                             std::string(fault.description()));
+  }
+  Config changed = *config;
+  KAIROS_RETURN_IF_ERROR(ApplyTable(parsed.table(), "", source, &changed, error));
+  *config = std::move(changed);
+  return {};
+}
+
+Status ApplyConfigFile(Config* config, const std::string& path, std::string* error) {
+  const Status unreadable(Code::kUnavailable, "configuration cannot be read");
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    *error = path + ": " + std::strerror(errno);
+    return unreadable;
+  }
+  std::string text(kFileBytesMax + 1, '\0');
+  size_t size = 0;
+  ssize_t count = 0;
+  while (size < text.size() && (count = read(fd, text.data() + size, text.size() - size)) > 0) {
+    size += static_cast<size_t>(count);
+  }
+  const int read_error = count < 0 ? errno : 0;
+  close(fd);
+  if (read_error != 0) {
+    *error = path + ": " + std::strerror(read_error);
+    return unreadable;
+  }
+  if (size > kFileBytesMax) return Refuse(error, path + ": larger than 1 MiB");
+  text.resize(size);
+  return ApplyConfigText(config, text, path, error);
+}
+
+Status ApplyConfigEnvironment(Config* config, const char* const* environment, std::string* error) {
+  Config changed = *config;
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    const size_t equals = entry.find('=');
+    if (equals == std::string_view::npos) continue;
+    for (const Key& key : kKeys) {
+      const std::string name = ToEnvironmentName(key.name);
+      if (entry.substr(0, equals) != name) continue;
+      const Status status = SetKey(&changed, key, entry.substr(equals + 1), error);
+      if (!status.ok()) {
+        *error = name + ": " + *error;
+        return status;
+      }
+    }
+  }
+  *config = std::move(changed);
+  return {};
+}
+
+Status ResolveConfig(Config* config, std::string* error) {
+  if (config->socket.empty()) {
+    Result<std::string> path = DefaultSocketPath();
+    if (!path.ok()) return Refuse(error, std::string("socket: ") + path.status().message());
+    config->socket = path.Take();
+  }
+  if (config->control_socket.empty()) {
+    const size_t slash = config->socket.rfind('/');
+    config->control_socket =
+        (slash == std::string::npos ? "" : config->socket.substr(0, slash + 1)) + "control.sock";
+  }
+  if (config->socket.size() > kSocketPathBytesMax) {
+    return Refuse(error, "socket: longer than 107 bytes");
+  }
+  if (config->control_socket.size() > kSocketPathBytesMax) {
+    return Refuse(error, "control_socket: longer than 107 bytes");
+  }
+  if (config->control_socket == config->socket) {
+    return Refuse(error, "control_socket: is the same path as socket");
+  }
+  if (config->catalog_path.empty()) {
+    const std::string directory = StateDirectory();
+    if (directory.empty()) {
+      return Refuse(error, "catalog.path: not given, and no $STATE_DIRECTORY or $HOME to put it in");
+    }
+    config->catalog_path = directory + "/sessions.db";
+  }
+  return {};
+}
+
+std::string DefaultConfigText() { return FileText(DefaultConfig(), true); }
+
+std::string ConfigText(const Config& config) { return FileText(config, false); }
+
+Status LoadConfig(const ConfigFlags& flags, const char* const* environment, Config* config,
+                  std::string* error) {
+  *config = DefaultConfig();
+  if (!flags.file.empty()) KAIROS_RETURN_IF_ERROR(ApplyConfigFile(config, flags.file, error));
+  KAIROS_RETURN_IF_ERROR(ApplyConfigEnvironment(config, environment, error));
+  for (const auto& [name, value] : flags.keys) {
+    KAIROS_RETURN_IF_ERROR(SetConfigKey(config, name, value, error));
+  }
+  return ResolveConfig(config, error);
+}
+
+const std::vector<ConfigKeyText>& ConfigKeys() {
+  static const std::vector<ConfigKeyText> keys = [] {
+    std::vector<ConfigKeyText> out;
+    for (const Key& key : kKeys) out.push_back({key.name, key.default_value, key.help});
+    return out;
+  }();
+  return keys;
+}
+
+}  // namespace kairos

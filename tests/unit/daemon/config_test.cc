@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/daemon/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+namespace kairos {
+namespace {
+
+TEST(Config, PrintedDefaultsReadBackAsDefaults) {
+  Config config = DefaultConfig();
+  config.kv_memory = 1;
+  std::string error;
+
+  const Status status = ApplyConfigText(&config, DefaultConfigText(), "default", &error);
+
+  ASSERT_TRUE(status.ok()) << error;
+  EXPECT_EQ(ConfigText(config), ConfigText(DefaultConfig()));
+  EXPECT_EQ(config.kv_memory, 1ull << 30);
+  EXPECT_EQ(config.engine_step_budget_ms, 50u);
+  EXPECT_EQ(config.limits_max_tokens_default, 512u);
+}
+
+TEST(Config, FlagsOverrideEnvironmentWhichOverridesFile) {
+  const std::string path = testing::TempDir() + "kairosd.toml";
+  std::ofstream(path) << "model = \"file\"\n[engine]\nthreads = 1\nsequences_max = 5\n"
+                         "[kv]\nmemory = \"64MiB\"\n[[grant]]\nuid = 7\nnamespace = \"a.b\"\n";
+  const char* environment[] = {"KAIROS_ENGINE_THREADS=2", "KAIROS_KV_MEMORY=2GiB",
+                               "KAIROS_SOCKET=/run/x.sock", "OTHER=1", "KAIROS_UNRELATED", nullptr};
+  ConfigFlags flags;
+  flags.file = path;
+  flags.keys = {{"engine.threads", "3"}, {"catalog.path", "/var/c.db"}};
+  Config config;
+  std::string error;
+
+  const Status status = LoadConfig(flags, environment, &config, &error);
+
+  ASSERT_TRUE(status.ok()) << error;
+  EXPECT_EQ(config.model, "file");
+  EXPECT_EQ(config.engine_threads, 3u);
+  EXPECT_EQ(config.engine_sequences_max, 5u);
+  EXPECT_EQ(config.kv_memory, 2ull << 30);
+  EXPECT_EQ(config.control_socket, "/run/control.sock");
+  ASSERT_EQ(config.grants.size(), 1u);
+  EXPECT_EQ(config.grants[0].uid, 7u);
+  EXPECT_EQ(config.grants[0].name_space, "a.b");
+}
+
+TEST(Config, NamesKeyLineAndLimitOfWrongValues) {
+  const struct {
+    const char* toml;
+    const char* words;
+  } table[] = {
+      {"modle = \"x\"", "did you mean \"model\""},
+      {"\n[engine]\nthread = 1", "t:3: unknown key \"engine.thread\", did you mean \"engine.threads\""},
+      {"zzzzzzzzzzzzzzzzzz = 1", "unknown key \"zzzzzzzzzzzzzzzzzz\""},
+      {"engine = 1", "unknown key \"engine\""},
+      {"[engine]\nthreads = -1", "engine.threads"},
+      {"[engine]\nthreads = 5000", "0 to 1024"},
+      {"[engine]\nthreads = true", "must be a string or a number"},
+      {"[kv]\nmemory = \"1GB\"", "is not a size"},
+      {"[kv]\nmemory = \"99999999999999999999\"", "is not a size"},
+      {"[kv]\nmemory = \"16777216TiB\"", "is not a size"},
+      {"[drain]\ntimeout = \"5\"", "is not a duration"},
+      {"[drain]\ntimeout = \"5us\"", "whole number of milliseconds"},
+      {"[drain]\ntimeout = \"2h\"", "3600000 ms"},
+      {"[catalog]\ndurability = \"both\"", "process fsync"},
+      {"[catalog]\ndurability = \"process fsync\"", "is not one of"},
+      {"[ingress]\nspin = \"1s\"", "up to 10ms"},
+      {"[generation]\ntemperature = 3", "0 to 2"},
+      {"[generation]\ntemperature = nan", "0 to 2"},
+      {"[[grant]]\nuid = -1\nnamespace = \"a\"", "not a user id"},
+      {"[[grant]]\nuid = 1\nnamespace = \"a b\"", "1 to 64"},
+      {"[[grant]]\nnamespace = \"a\"", "needs uid"},
+      {"grant = 1", "[[grant]]"},
+      {"model = ", "t:1"},
+      {"[engine.threads]\nx = 1", "must be a string or a number"},
+  };
+
+  for (const auto& row : table) {
+    Config config = DefaultConfig();
+    std::string error;
+    EXPECT_EQ(ApplyConfigText(&config, row.toml, "t", &error).code(), Code::kInvalidArgument)
+        << row.toml;
+    EXPECT_NE(error.find(row.words), std::string::npos) << error << " / " << row.toml;
+    EXPECT_EQ(ConfigText(config), ConfigText(DefaultConfig()));
+  }
+}
+
+TEST(Config, ReadsUnitsExactly) {
+  uint64_t value = 0;
+  EXPECT_TRUE(ParseByteSize("3KiB", &value));
+  EXPECT_EQ(value, 3072u);
+  EXPECT_TRUE(ParseDurationUs("2m", &value));
+  EXPECT_EQ(value, 120'000'000u);
+  for (const char* text : {"", "MiB", "-1", "1 MiB", "1mib", "1.5GiB", "0x10", "1MiBx"}) {
+    EXPECT_FALSE(ParseByteSize(text, &value)) << text;
+  }
+}
+
+TEST(Config, SpeaksOfFileThatCannotBeRead) {
+  Config config = DefaultConfig();
+  std::string error;
+
+  EXPECT_EQ(ApplyConfigFile(&config, "/nonexistent/kairosd.toml", &error).code(),
+            Code::kUnavailable);
+  EXPECT_NE(error.find("/nonexistent/kairosd.toml"), std::string::npos);
+  EXPECT_EQ(ApplyConfigFile(&config, "/", &error).code(), Code::kUnavailable);
+}
+
+TEST(Config, TakesEveryKeyAsAFlag) {
+  const char* argv[] = {"kairosd", "--catalog-bytes-max", "2MiB", "--check-config",
+                        "--limits-in-flight-per-client=9"};
+  ConfigFlags flags;
+  int exit_code = -1;
+
+  ASSERT_TRUE(ParseConfigFlags(5, argv, &flags, &exit_code));
+
+  EXPECT_TRUE(flags.check_config);
+  ASSERT_EQ(flags.keys.size(), 2u);
+  EXPECT_EQ(flags.keys[0].first, "catalog.bytes_max");
+  EXPECT_EQ(flags.keys[1].second, "9");
+}
+
+TEST(Config, ExitsWithUsageOnUnknownFlag) {
+  const char* argv[] = {"kairosd", "--no-such-flag"};
+  ConfigFlags flags;
+  int exit_code = -1;
+
+  EXPECT_FALSE(ParseConfigFlags(2, argv, &flags, &exit_code));
+
+  EXPECT_EQ(exit_code, 2);
+}
+
+}  // namespace
+}  // namespace kairos
