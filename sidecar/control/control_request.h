@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What travels between the control thread and the conductor: plain values in bounded queues.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+#include "kairos/kairos.h"
+
+namespace kairos {
+
+enum class ControlVerb : int32_t {
+  kPing = 1,
+  kStats = 2,
+  kSessionList = 3,    // after, list_max
+  kSessionShow = 4,    // text: messages as JSON, sessions[0]
+  kSessionFork = 5,
+  kSessionRewind = 6,
+  kSessionDelete = 7,
+  kDrain = 8,
+};
+
+struct ControlRequest {
+  ControlVerb verb = ControlVerb::kPing;
+  uint64_t ticket = 0;          // the control thread's, comes back in the reply
+  uint32_t uid = 0;             // of the peer, already authorised
+  SessionId session;
+  uint64_t version = 0;         // 0: head
+  SessionId after;
+  uint32_t list_max = 0;
+};
+
+struct ControlReply {
+  uint64_t ticket = 0;
+  int32_t code = 0;             // KAIROS_*
+  int32_t detail = 0;
+  std::string text;
+  SessionId session;
+  uint64_t version = 0;
+  std::vector<kairos_session_t> sessions;
+  std::vector<std::pair<std::string, double>> stats;  // name with unit suffix, value
+};
+
+}  // namespace kairos

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// One daemon per socket: a lock file beside it, held by flock for the life of the process, so that a
+// crash releases it and a second instance harms nothing.
+// Owner: main thread.
+#pragma once
+
+#include <string>
+
+namespace kairos {
+
+class InstanceLock {
+ public:
+  InstanceLock() = default;
+  ~InstanceLock();
+  InstanceLock(const InstanceLock&) = delete;
+  InstanceLock& operator=(const InstanceLock&) = delete;
+
+  enum class Outcome { kTaken, kHeldByOther, kFailed };
+  // Creates the folder (0700) and the file (0600) where missing. Does not block.
+  Outcome Take(const std::string& path, std::string* error);
+
+ private:
+  int descriptor_ = -1;
+};
+
+}  // namespace kairos

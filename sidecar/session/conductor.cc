@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/session/conductor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace kairos {
+namespace {
+
+constexpr uint64_t kLookIntervalNs = 20'000'000;
+
+template <typename T>
+std::function<bool(T&&)> PushAndWake(SpscQueue<T>& queue, Waker& waker) {
+  return [&queue, &waker](T&& value) {
+    if (!queue.TryPush(std::move(value))) return false;
+    waker.Wake();
+    return true;
+  };
+}
+
+}  // namespace
+
+Conductor::Conductor(Parts parts, const ConductorOptions& options,
+                     std::vector<SessionRecord> sessions)
+    : parts_(parts),
+      options_(options),
+      pool_(options.kv_slots),
+      index_(pool_),
+      router_(options.router, options.grants),
+      kv_(pool_, index_,
+          [this] {
+            Session* coldest = router_.ColdestTail();
+            if (coldest != nullptr) kv_.ReleaseTail(&coldest->tail);
+            return coldest != nullptr;
+          }),
+      journal_([this](JournalCommand&& c) { return parts_.journal.Submit(std::move(c)); }),
+      text_([this](TextJob&& job) { return parts_.text.Submit(std::move(job)); }),
+      engine_([this](EngineOrder&& order) { return SendToEngine(std::move(order)); }),
+      replies_(PushAndWake(parts.replies, parts.ingress)),
+      control_replies_(PushAndWake(parts.control_replies, parts.control)),
+      pipeline_({router_, kv_, index_, parts.tokenizer, parts.filter, journal_, text_, engine_,
+                 replies_, options.model},
+                options.turns),
+      operations_({router_, kv_, index_, pipeline_, journal_, options.model}) {
+  pipeline_.SetDeleteWhenIdle([this](SessionId id) { operations_.DeleteIdle(id); });
+  for (SessionRecord& record : sessions) router_.Adopt(std::move(record));
+  parts_.journal.SetResultWaker(&waker_);
+  parts_.text.SetResultWaker(&waker_);
+  parts_.engine.SetEventWaker(&waker_);
+}
+
+bool Conductor::SendToEngine(EngineOrder&& order) {
+  if (order.spec.tokens.empty()) return parts_.engine.Cancel(order.spec.id);
+  return parts_.engine.Submit(std::move(order.spec));
+}
+
+bool Conductor::DoWork(uint64_t now_ns) {
+  if (drain_.exchange(false)) pipeline_.Drain();
+  if (cancel_all_.exchange(false)) pipeline_.CancelAll(now_ns);
+  bool worked = FlushOutboxes();
+  // Answers before requests: what frees memory and sessions comes first.
+  worked |= TakeAnswers(now_ns);
+  worked |= TakeRequests(now_ns);
+  worked |= TakeControl(now_ns);
+  if (now_ns - looked_ns_ >= kLookIntervalNs) {
+    looked_ns_ = now_ns;
+    pipeline_.ExpireDeadlines(now_ns);
+    operations_.DeleteExpired(UnixMs(), now_ns);
+    router_.TrimHeads();
+  }
+  turns_open_.store(static_cast<uint32_t>(pipeline_.turns_open()), std::memory_order_relaxed);
+  return worked;
+}
+
+bool Conductor::FlushOutboxes() {
+  bool sent = journal_.Flush();
+  sent |= text_.Flush();
+  sent |= engine_.Flush();
+  sent |= replies_.Flush();
+  sent |= control_replies_.Flush();
+  return sent;
+}
+
+bool Conductor::TakeAnswers(uint64_t now_ns) {
+  bool worked = false;
+  while (std::optional<EngineEvent> event = parts_.engine.PollEvent()) {
+    pipeline_.OnEngine(std::move(*event), now_ns);
+    worked = true;
+  }
+  while (std::optional<TextResult> result = parts_.text.Poll()) {
+    pipeline_.OnText(std::move(*result), now_ns);
+    worked = true;
+  }
+  while (std::optional<JournalResult> result = parts_.journal.Poll()) {
+    if (SessionOperations::IsTicket(result->ticket)) {
+      operations_.OnJournal(std::move(*result), now_ns);
+    } else {
+      pipeline_.OnJournal(std::move(*result), now_ns);
+    }
+    worked = true;
+  }
+  return worked;
+}
+
+bool Conductor::TakeRequests(uint64_t now_ns) {
+  bool worked = false;
+  // Bounded, so that a flood of requests does not hold up tokens.
+  for (int i = 0; i < 64; ++i) {
+    std::optional<Request> request = parts_.requests.TryPop();
+    if (!request) break;
+    OnRequest(std::move(*request), now_ns);
+    worked = true;
+  }
+  return worked;
+}
+
+void Conductor::OnRequest(Request&& request, uint64_t now_ns) {
+  switch (request.kind) {
+    case RequestKind::kAttach:
+      return;
+    case RequestKind::kDetach:
+      operations_.Detach(request.attachment);
+      return pipeline_.Detach(request.attachment, now_ns);
+    case RequestKind::kTurnSubmit:
+      return pipeline_.Admit(std::move(request), now_ns);
+    case RequestKind::kTurnCancel:
+      return pipeline_.Cancel(request.attachment, request.target, now_ns);
+    default:
+      break;
+  }
+  const AttachmentId attachment = request.attachment;
+  const RequestId id = request.id;
+  operations_.Run(std::move(request), false, now_ns, [this, attachment, id](OperationResult&& done) {
+    Reply reply;
+    reply.kind = done.code == 0 ? ReplyKind::kResult : ReplyKind::kError;
+    reply.attachment = attachment;
+    reply.id = id;
+    reply.session = done.session;
+    reply.version = done.version;
+    reply.code = done.code;
+    reply.detail = done.detail;
+    reply.text = std::move(done.text);
+    reply.sessions = std::move(done.sessions);
+    replies_.Send(std::move(reply));
+  });
+}
+
+}  // namespace kairos

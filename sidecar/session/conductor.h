@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The conductor: the one thread that owns sessions, turns and KV placement. It takes requests from
+// ingress and control, and answers from the journal, the text thread and the engine, and lets the turn
+// pipeline and the session operations act on them.
+// Owner: conductor thread runs DoWork(); the queues are the only way in and out.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/spsc_queue.h"
+#include "base/waker.h"
+#include "sidecar/control/control_request.h"
+#include "sidecar/engine/engine.h"
+#include "sidecar/kv/block_pool.h"
+#include "sidecar/kv/prefix_index.h"
+#include "sidecar/session/session_operations.h"
+#include "sidecar/session/session_router.h"
+#include "sidecar/session/text_thread.h"
+#include "sidecar/session/turn_pipeline.h"
+#include "sidecar/state/journal.h"
+
+namespace kairos {
+
+struct ConductorOptions {
+  TurnLimits turns;
+  RouterLimits router;
+  std::vector<NamespaceGrant> grants;
+  std::string model;       // fingerprint
+  uint32_t kv_slots = 0;
+};
+
+class Conductor {
+ public:
+  struct Parts {
+    Engine& engine;
+    Journal& journal;
+    TextThread& text;
+    const Tokenizer& tokenizer;
+    const ContextFilter& filter;
+    SpscQueue<Request>& requests;                // from ingress
+    SpscQueue<Reply>& replies;                   // to ingress
+    Waker& ingress;
+    SpscQueue<ControlRequest>& control_requests; // from control
+    SpscQueue<ControlReply>& control_replies;    // to control
+    Waker& control;
+  };
+
+  Conductor(Parts parts, const ConductorOptions& options, std::vector<SessionRecord> sessions);
+
+  // One round over every queue; false when there was nothing to do.
+  bool DoWork(uint64_t now_ns);
+  // How long the thread may sleep when nothing wakes it: until the next deadline or expiry look.
+  int SleepMs() const { return turns_open_.load(std::memory_order_relaxed) > 0 ? 20 : 500; }
+  Waker& waker() { return waker_; }
+
+  // Any thread: refuse new turns from now on.
+  void RequestDrain() { drain_.store(true); waker_.Wake(); }
+  // Any thread: cancel what is still open (drain time is over).
+  void RequestCancelAll() { cancel_all_.store(true); waker_.Wake(); }
+  // An operator asked for a drain over the control socket.
+  bool drain_requested() const { return drain_requested_.load(); }
+  uint32_t turns_open() const { return turns_open_.load(std::memory_order_relaxed); }
+
+ private:
+  bool TakeRequests(uint64_t now_ns);
+  bool TakeControl(uint64_t now_ns);
+  bool TakeAnswers(uint64_t now_ns);
+  bool FlushOutboxes();
+  void OnRequest(Request&& request, uint64_t now_ns);
+  void OnControl(ControlRequest&& request, uint64_t now_ns);
+  std::vector<std::pair<std::string, double>> Stats() const;
+  bool SendToEngine(EngineOrder&& order);
+
+  Parts parts_;
+  ConductorOptions options_;
+  Waker waker_;
+  BlockPool pool_;
+  PrefixIndex index_;
+  SessionRouter router_;
+  KvLeaser kv_;
+  Outbox<JournalCommand> journal_;
+  Outbox<TextJob> text_;
+  Outbox<EngineOrder> engine_;
+  Outbox<Reply> replies_;
+  Outbox<ControlReply> control_replies_;
+  TurnPipeline pipeline_;
+  SessionOperations operations_;
+  uint64_t looked_ns_ = 0;      // last look at deadlines and expiry
+  std::atomic<bool> drain_{false};
+  std::atomic<bool> cancel_all_{false};
+  std::atomic<bool> drain_requested_{false};
+  std::atomic<uint32_t> turns_open_{0};
+};
+
+}  // namespace kairos

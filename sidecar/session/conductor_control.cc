@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operators' half of the Conductor: control requests and figures.
+#include <utility>
+
+#include "sidecar/session/conductor.h"
+
+namespace kairos {
+namespace {
+
+RequestKind KindOf(ControlVerb verb) {
+  switch (verb) {
+    case ControlVerb::kSessionList: return RequestKind::kSessionList;
+    case ControlVerb::kSessionShow: return RequestKind::kSessionMessages;
+    case ControlVerb::kSessionFork: return RequestKind::kSessionFork;
+    case ControlVerb::kSessionRewind: return RequestKind::kSessionRewind;
+    case ControlVerb::kSessionDelete: return RequestKind::kSessionDelete;
+    default: return RequestKind::kSessionStat;
+  }
+}
+
+}  // namespace
+
+bool Conductor::TakeControl(uint64_t now_ns) {
+  std::optional<ControlRequest> request = parts_.control_requests.TryPop();
+  if (!request) return false;
+  OnControl(std::move(*request), now_ns);
+  return true;
+}
+
+void Conductor::OnControl(ControlRequest&& control, uint64_t now_ns) {
+  ControlReply simple;
+  simple.ticket = control.ticket;
+  switch (control.verb) {
+    case ControlVerb::kPing:
+      return control_replies_.Send(std::move(simple));
+    case ControlVerb::kStats:
+      simple.stats = Stats();
+      return control_replies_.Send(std::move(simple));
+    case ControlVerb::kDrain:
+      drain_requested_.store(true);
+      pipeline_.Drain();
+      return control_replies_.Send(std::move(simple));
+    default:
+      break;
+  }
+  Request request;
+  request.kind = KindOf(control.verb);
+  request.session = control.session;
+  request.version = control.version;
+  request.after = control.after;
+  request.list_max = control.list_max;
+  request.uid = control.uid;
+  const uint64_t ticket = control.ticket;
+  const auto answer = [this, ticket](OperationResult&& done) {
+    ControlReply reply;
+    reply.ticket = ticket;
+    reply.code = done.code;
+    reply.detail = done.detail;
+    reply.text = std::move(done.text);
+    reply.session = done.session;
+    reply.version = done.version;
+    reply.sessions = std::move(done.sessions);
+    control_replies_.Send(std::move(reply));
+  };
+  if (control.verb != ControlVerb::kSessionShow) {
+    return operations_.Run(std::move(request), true, now_ns, answer);
+  }
+  // Show is the session's figures and its messages in one reply.
+  Request stat = request;
+  stat.kind = RequestKind::kSessionStat;
+  operations_.Run(std::move(stat), true, now_ns, [&, answer](OperationResult&& figures) {
+    if (figures.code != 0) return answer(std::move(figures));
+    operations_.Run(std::move(request), true, now_ns,
+                    [answer, sessions = std::move(figures.sessions)](OperationResult&& done) mutable {
+                      done.sessions = std::move(sessions);
+                      answer(std::move(done));
+                    });
+  });
+}
+
+std::vector<std::pair<std::string, double>> Conductor::Stats() const {
+  const TurnCounters& turns = pipeline_.counters();
+  const EngineCounters& engine = parts_.engine.counters();
+  const auto number = [](uint64_t value) { return static_cast<double>(value); };
+  const double overhead =
+      turns.turn_ns == 0 ? 0.0 : 1.0 - number(turns.model_ns) / number(turns.turn_ns);
+  return {
+      {"sessions", number(router_.size())},
+      {"turns_open", number(pipeline_.turns_open())},
+      {"turns_done_total", number(turns.turns_done)},
+      {"turns_refused_total", number(turns.turns_refused)},
+      {"turns_cancelled_total", number(turns.turns_cancelled)},
+      {"turns_replayed_total", number(turns.turns_replayed)},
+      {"tokens_reused_total", number(turns.tokens_reused)},
+      {"tokens_recomputed_total", number(turns.tokens_recomputed)},
+      {"tokens_new_total", number(turns.tokens_new)},
+      {"tokens_generated_total", number(turns.tokens_generated)},
+      {"turn_seconds_total", number(turns.turn_ns) * 1e-9},
+      {"model_seconds_total", number(turns.model_ns) * 1e-9},
+      {"turn_overhead_share", overhead},
+      {"engine_steps_total", number(engine.steps.load())},
+      {"engine_prefill_tokens_total", number(engine.prefill_tokens.load())},
+      {"engine_decode_tokens_total", number(engine.decode_tokens.load())},
+      {"engine_step_seconds_total", number(engine.step_ns.load()) * 1e-9},
+      {"engine_sequences_running", number(engine.sequences_running.load())},
+      {"engine_sequences_waiting", number(engine.sequences_waiting.load())},
+      {"kv_slots_total", number(pool_.slots_total())},
+      {"kv_slots_free", number(pool_.slots_free())},
+      {"kv_slots_cached", number(index_.slots_cached())},
+      {"kv_slot_bytes", number(pipeline_.slot_bytes())},
+      {"kv_blocks_indexed", number(index_.blocks_total())},
+      {"catalog_bytes", number(parts_.journal.bytes_used())},
+  };
+}
+
+}  // namespace kairos

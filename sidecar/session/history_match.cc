@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/session/history_match.h"
+
+#include <algorithm>
+
+namespace kairos {
+
+HistoryMatch MatchHistory(const StateVersion& stored, std::span<const ChatMessage> resent) {
+  HistoryMatch match;
+  const size_t comparable = std::min(stored.messages.size(), resent.size());
+  size_t equal = 0;
+  while (equal < comparable && stored.messages[equal].message == resent[equal]) ++equal;
+  if (equal < comparable) match.first_difference = static_cast<int64_t>(equal);
+  // A resent history that ends inside the stored one asks for another answer to its last message, which
+  // is appended again so that the generation prompt follows it.
+  if (equal == resent.size() && equal > 0) {
+    --equal;
+    match.first_difference = static_cast<int64_t>(equal);
+  }
+  match.kept_messages = static_cast<uint32_t>(equal);
+  match.kept_tokens = equal == 0 ? 0 : stored.messages[equal - 1].token_end;
+  match.added_begin = equal;
+  return match;
+}
+
+HistoryMatch KeepSystemOnly(const StateVersion& stored) {
+  HistoryMatch match;
+  for (const MessageRecord& record : stored.messages) {
+    if (record.message.role != "system") break;
+    ++match.kept_messages;
+    match.kept_tokens = record.token_end;
+  }
+  return match;
+}
+
+}  // namespace kairos

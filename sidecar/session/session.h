@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Session as the conductor holds it: the catalog's record, the head version when it is loaded, and
+// where its KV is. Owner: conductor.
+//
+// 1. At most one turn of a session is open; others wait in order.
+// 2. `head` is empty or holds exactly the version that record.head names.
+// 3. KV is a cache: dropping `tail`, or anything under `chain`, costs time and nothing else.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "sidecar/session/kv_lease.h"
+#include "sidecar/state/session_state.h"
+
+namespace kairos {
+
+struct Session {
+  SessionRecord record;
+  bool persisted = false;             // the catalog has it
+  std::optional<StateVersion> head;
+  OpenBlock tail;
+  std::vector<BlockKey> chain;        // whole blocks of the log when it was last computed
+  uint32_t computed_tokens = 0;       // of the head's log, with KV when it was last computed here
+  bool computed_here = false;         // false after a restart, until the next turn
+  bool truncated = false;             // rewound, or forked from a past version, since computed
+  bool deleting = false;
+  uint64_t open_turn = 0;             // 0: none
+  std::deque<uint64_t> waiting;       // turns behind it
+  std::unordered_set<uint32_t> holders;  // attachments that opened it
+  uint64_t idle_since_ns = 0;
+};
+
+}  // namespace kairos

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// What clients and operators do to sessions besides turns: create, open, fork, rewind, release, delete,
+// list, stat, messages, task context.
+// Owner: conductor. Never blocks: what needs the catalog answers when the journal has.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "sidecar/ingress/reply.h"
+#include "sidecar/ingress/request.h"
+#include "sidecar/session/outbox.h"
+#include "sidecar/session/session_router.h"
+#include "sidecar/session/turn_pipeline.h"
+#include "sidecar/state/journal.h"
+
+namespace kairos {
+
+// An outcome, for whoever asked (a client's ring, or the control socket).
+struct OperationResult {
+  int32_t code = 0;
+  int32_t detail = 0;
+  std::string text;                     // error words, or JSON
+  SessionId session;
+  uint64_t version = 0;
+  std::vector<kairos_session_t> sessions;
+};
+using OperationReply = std::function<void(OperationResult&&)>;
+
+class SessionOperations {
+ public:
+  struct Parts {
+    SessionRouter& router;
+    KvLeaser& kv;
+    PrefixIndex& index;
+    TurnPipeline& pipeline;
+    Outbox<JournalCommand>& journal;
+    std::string model;
+  };
+  explicit SessionOperations(Parts parts) : parts_(std::move(parts)) {}
+
+  // `operator_view`: uid and namespace are not checked (control socket, already authorised).
+  void Run(Request&& request, bool operator_view, uint64_t now_ns, OperationReply reply);
+  // A journal result whose ticket is one of ours.
+  static bool IsTicket(uint64_t ticket) { return (ticket & kTicketBit) != 0; }
+  void OnJournal(JournalResult&& result, uint64_t now_ns);
+
+  // Drops an attachment's holds.
+  void Detach(AttachmentId attachment);
+  void DeleteExpired(uint64_t unix_ms, uint64_t now_ns);
+  // The last turn of a session marked for deletion has ended.
+  void DeleteIdle(SessionId session);
+
+ private:
+  static constexpr uint64_t kTicketBit = 1ull << 63;
+
+  struct Pending {
+    RequestKind kind{};
+    SessionId session;
+    SessionId child;                    // fork
+    uint64_t version = 0;
+    std::string json;                   // context write
+    uint32_t attachment = 0;
+    bool cancelled_fork = false;
+    OperationReply reply;
+  };
+
+  Session* Find(const Request& request, bool operator_view);
+  void Create(Request& request, OperationReply reply);
+  void Fork(Request& request, Session& session, OperationReply reply);
+  void Rewind(Request& request, Session& session, OperationReply reply);
+  void Delete(Session& session, uint64_t now_ns, OperationReply reply);
+  void Release(Request& request, Session& session, OperationReply reply);
+  void List(const Request& request, bool operator_view, OperationReply reply);
+  void ReadVersion(Request& request, Session& session, OperationReply reply);
+  void WriteContext(Request& request, Session& session, OperationReply reply);
+  void CommitContext(Session& session, Pending&& pending);
+  void OnForked(Pending& pending, JournalResult& result);
+  void OnRewound(Pending& pending, Session& session, JournalResult& result, uint64_t ticket);
+  void OnContextWritten(Pending& pending, Session& session, JournalResult& result);
+  uint64_t Remember(Pending&& pending);
+  kairos_session_t Describe(const Session& session) const;
+
+  Parts parts_;
+  std::unordered_map<uint64_t, Pending> pending_;
+  std::unordered_map<SessionId, OperationReply> deletes_;  // waiting for the last turn to end
+  uint64_t next_ticket_ = 1;
+};
+
+// {"role": ..., "content": ...} of each message as a JSON array.
+std::string MessagesJson(const StateVersion& version);
+
+}  // namespace kairos

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/session/text_thread.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+namespace kairos {
+
+bool TextThread::Submit(TextJob&& job) {
+  if (!jobs_.TryPush(std::move(job))) return false;
+  waker_.Wake();
+  return true;
+}
+
+bool TextThread::DoWork() {
+  std::optional<TextJob> job = jobs_.TryPop();
+  if (!job) return false;
+  TextResult result = Run(*job);
+  // The conductor drains results in every loop, so a full queue empties soon.
+  while (!results_.TryPush(std::move(result))) sched_yield();
+  if (result_waker_ != nullptr) result_waker_->Wake();
+  return true;
+}
+
+TextResult TextThread::Run(const TextJob& job) const {
+  TextResult result;
+  result.ticket = job.ticket;
+  RenderRequest request;
+  request.history = job.history;
+  request.added = job.added;
+  request.tools_json = job.tools_json;
+  request.add_generation_prompt = job.add_generation_prompt;
+  request.now_unix_s = job.now_unix_s;
+  Result<RenderedPrompt> prompt = renderer_.Render(request, &result.error);
+  if (!prompt.ok()) {
+    result.status = prompt.status();
+    return result;
+  }
+  EncodeResult encoded = tokenizer_.Encode(prompt->spans);
+  result.message_ends = TokenEnds(*prompt, encoded);
+  result.tokens = std::move(encoded.tokens);
+  result.dropped_bytes = encoded.dropped_bytes;
+  result.used_fallback = prompt->used_fallback;
+  return result;
+}
+
+std::vector<uint32_t> TextThread::TokenEnds(const RenderedPrompt& prompt,
+                                            const EncodeResult& encoded) const {
+  std::vector<uint32_t> ends;
+  if (encoded.dropped_bytes == 0) {
+    // Tokens cover the text byte for byte, so a running sum finds the token that reaches each end.
+    uint64_t bytes = 0;
+    uint32_t token = 0;
+    for (const uint64_t end : prompt.message_ends) {
+      while (bytes < end && token < encoded.tokens.size()) {
+        bytes += tokenizer_.TokenBytes(encoded.tokens[token++], true).size();
+      }
+      ends.push_back(token);
+    }
+    return ends;
+  }
+  // Bytes that the vocabulary lacks make sums lie. Encode each prefix and keep what it shares with the
+  // whole, so that a later cut at a message never lands after a token of the next one.
+  for (const uint64_t end : prompt.message_ends) {
+    std::vector<TextSpan> prefix;
+    uint64_t left = end;
+    for (const TextSpan& span : prompt.spans) {
+      const uint64_t take = std::min<uint64_t>(left, span.text.size());
+      if (take > 0) prefix.push_back({span.text.substr(0, take), span.trusted});
+      left -= take;
+    }
+    const std::vector<TokenId> tokens = tokenizer_.Encode(prefix).tokens;
+    const auto limit = std::min(tokens.size(), encoded.tokens.size());
+    const auto differs =
+        std::mismatch(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(limit),
+                      encoded.tokens.begin());
+    ends.push_back(static_cast<uint32_t>(differs.first - tokens.begin()));
+  }
+  return ends;
+}
+
+}  // namespace kairos

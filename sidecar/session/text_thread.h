@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Renders and tokenizes for the conductor, on private copies, so that a very long prompt stalls nobody.
+// Owner: text thread runs DoWork(); Submit and Poll are the conductor's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/spsc_queue.h"
+#include "base/status.h"
+#include "base/waker.h"
+#include "sidecar/chat/chat_renderer.h"
+#include "sidecar/chat/tokenizer.h"
+
+namespace kairos {
+
+struct TextJob {
+  uint64_t ticket = 0;
+  std::vector<ChatMessage> history;
+  std::vector<ChatMessage> added;
+  std::string tools_json;
+  bool add_generation_prompt = true;
+  int64_t now_unix_s = 0;
+};
+
+struct TextResult {
+  uint64_t ticket = 0;
+  Status status;
+  std::string error;                     // words for the client
+  std::vector<TokenId> tokens;
+  std::vector<uint32_t> message_ends;    // token count after each added message
+  uint64_t dropped_bytes = 0;
+  bool used_fallback = false;
+};
+
+class TextThread {
+ public:
+  TextThread(const ChatRenderer& renderer, const Tokenizer& tokenizer)
+      : renderer_(renderer), tokenizer_(tokenizer) {}
+
+  // Conductor only; false when full.
+  [[nodiscard]] bool Submit(TextJob&& job);
+  std::optional<TextResult> Poll() { return results_.TryPop(); }
+  void SetResultWaker(Waker* waker) { result_waker_ = waker; }
+
+  // Text thread only. Runs one job; false when there was none.
+  bool DoWork();
+  Waker& waker() { return waker_; }
+
+ private:
+  TextResult Run(const TextJob& job) const;
+  std::vector<uint32_t> TokenEnds(const RenderedPrompt& prompt, const EncodeResult& encoded) const;
+
+  const ChatRenderer& renderer_;
+  const Tokenizer& tokenizer_;
+  SpscQueue<TextJob> jobs_{1024};
+  SpscQueue<TextResult> results_{1024};
+  Waker waker_;
+  Waker* result_waker_ = nullptr;
+};
+
+}  // namespace kairos

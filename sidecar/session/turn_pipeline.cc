@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+// Admit to Render. Generate and what follows is in turn_completion.cc.
+#include "sidecar/session/turn_pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "sidecar/session/stage_hook.h"
+#include "sidecar/state/task_context.h"
+
+namespace kairos {
+
+TurnPipeline::TurnPipeline(Parts parts, const TurnLimits& limits)
+    : parts_(std::move(parts)), limits_(limits) {}
+
+Turn* TurnPipeline::FindTurn(uint64_t id) {
+  const auto found = turns_.find(id);
+  return found == turns_.end() ? nullptr : found->second.get();
+}
+
+Session& TurnPipeline::SessionOf(const Turn& turn) {
+  // A session with turns is never erased, only marked.
+  Session* session = parts_.router.FindEvenDeleting(turn.session);
+  KAIROS_CHECK(session != nullptr);
+  return *session;
+}
+
+std::string TurnPipeline::OnceKey(const Turn& turn) {
+  return std::to_string(turn.request.uid) + '/' + turn.request.name_space + '/' +
+         turn.ask().idempotency_key;
+}
+
+Reply TurnPipeline::MakeReply(const Turn& turn, ReplyKind kind) const {
+  Reply reply;
+  reply.kind = kind;
+  reply.attachment = turn.request.attachment;
+  reply.id = turn.request.id;
+  reply.session = turn.session;
+  return reply;
+}
+
+// ---- Admit -------------------------------------------------------------------------------------
+
+void TurnPipeline::Admit(Request&& request, uint64_t now_ns) {
+  now_ns_ = now_ns;
+  StageHook("admit");
+  auto owned = std::make_unique<Turn>();
+  Turn& turn = *owned;
+  turn.id = next_turn_++;
+  turn.request = std::move(request);
+  turn.session = turn.request.session;
+  turn.started_ns = turn.marked_ns = turn.request.received_ns;
+  turn.final.struct_size = sizeof(turn.final);
+  turn.final.first_difference = -1;
+  turns_.emplace(turn.id, std::move(owned));
+  turn.Mark(KAIROS_STAGE_ADMIT, now_ns);
+
+  if (draining_) {
+    Fail(turn, Code::kUnavailable, KAIROS_DETAIL_DRAINING, "the sidecar is shutting down");
+  } else if (turns_.size() > limits_.turns_max) {
+    Fail(turn, Code::kResourceExhausted, KAIROS_DETAIL_QUOTA,
+         fmt::format("more than {} turns are open", limits_.turns_max));
+  } else if (turn.ask().idempotency_key.empty()) {
+    Route(turn);
+  } else if (const auto [at, first] = once_.emplace(OnceKey(turn), turn.id); !first) {
+    turns_.at(at->second)->followers.push_back(turn.id);
+  } else {
+    JournalCommand command;
+    command.verb = JournalVerb::kFindReply;
+    command.ticket = turn.id;
+    command.record.uid = turn.request.uid;
+    command.record.name_space = turn.request.name_space;
+    command.key = turn.ask().idempotency_key;
+    parts_.journal.Send(std::move(command));
+  }
+}
+
+void TurnPipeline::OnJournal(JournalResult&& result, uint64_t now_ns) {
+  now_ns_ = now_ns;
+  Turn* turn = FindTurn(result.ticket);
+  if (turn == nullptr) return;  // cancelled meanwhile
+  switch (result.verb) {
+    case JournalVerb::kFindReply:
+      if (!result.status.ok()) {
+        Fail(*turn, result.status);
+      } else if (result.reply) {
+        Replay(*turn, *result.reply);
+      } else {
+        Route(*turn);
+      }
+      break;
+    case JournalVerb::kLoadVersion: {
+      Session& session = SessionOf(*turn);
+      if (!result.status.ok()) {
+        Fail(*turn, result.status);
+        break;
+      }
+      session.head = std::move(result.version);
+      turn->Mark(KAIROS_STAGE_RESTORE, now_ns);
+      Filter(*turn, session);
+      break;
+    }
+    case JournalVerb::kCommit:
+      OnCommitted(*turn, result);
+      break;
+    default:
+      break;
+  }
+}
+
+// ---- Route -------------------------------------------------------------------------------------
+
+void TurnPipeline::Route(Turn& turn) {
+  StageHook("route");
+  Session* session = nullptr;
+  if (turn.session.value == 0) {
+    Result<Session*> created =
+        parts_.router.Create(turn.request.uid, turn.request.name_space, parts_.model);
+    if (!created.ok()) return Fail(turn, created.status());
+    session = *created;
+    turn.session = session->record.id;
+    turn.creates_session = true;
+  } else {
+    session = parts_.router.Find(turn.session, turn.request.uid, turn.request.name_space);
+    if (session == nullptr) return Fail(turn, Code::kNotFound, 0, "no such session");
+    if (session->record.model != parts_.model) {
+      return Fail(turn, Code::kFailedPrecondition, KAIROS_DETAIL_OTHER_MODEL,
+                  "the session was made under another model");
+    }
+    if (session->waiting.size() >= limits_.waiting_per_session) {
+      return Fail(turn, Code::kResourceExhausted, KAIROS_DETAIL_QUOTA,
+                  fmt::format("{} turns of this session are waiting", session->waiting.size()));
+    }
+  }
+  turn.phase = TurnPhase::kQueued;
+  if (parts_.router.Open(*session, turn.id)) Start(turn);
+}
+
+// The turn is its session's open one from here.
+void TurnPipeline::Start(Turn& turn) {
+  turn.Mark(KAIROS_STAGE_ROUTE, now_ns_);
+  turn.phase = TurnPhase::kRestoring;
+  Session& session = SessionOf(turn);
+  turn.base = session.record.head;
+  const int64_t wanted = turn.request.if_version;
+  if (wanted != KAIROS_VERSION_ANY && static_cast<uint64_t>(wanted) != turn.base.value) {
+    return Fail(turn, Code::kFailedPrecondition, KAIROS_DETAIL_STALE_VERSION,
+                fmt::format("if_version is {} but the head is {}", wanted, turn.base.value));
+  }
+  turn.accepted = true;
+  Reply accepted = MakeReply(turn, ReplyKind::kAccepted);
+  accepted.version = turn.base.value;
+  parts_.replies.Send(std::move(accepted));
+  Restore(turn, session);
+}
+
+// ---- Restore -----------------------------------------------------------------------------------
+
+void TurnPipeline::Restore(Turn& turn, Session& session) {
+  StageHook("restore");
+  if (session.head || session.record.head.value == 0) {
+    if (!session.head) {
+      session.head.emplace();
+      session.head->context_json = EmptyTaskContext();
+    }
+    turn.Mark(KAIROS_STAGE_RESTORE, now_ns_);
+    return Filter(turn, session);
+  }
+  JournalCommand command;
+  command.verb = JournalVerb::kLoadVersion;
+  command.ticket = turn.id;
+  command.session = session.record.id;
+  command.version = session.record.head;
+  parts_.journal.Send(std::move(command));
+}
+
+// ---- Filter ------------------------------------------------------------------------------------
+
+void TurnPipeline::Filter(Turn& turn, Session& session) {
+  StageHook("filter");
+  const StateVersion& head = *session.head;
+  FilterInput input;
+  if (!turn.ask().messages.empty()) {
+    input.role = turn.ask().messages.back().role;
+    input.text = turn.ask().messages.back().content;
+  }
+  input.first_turn = head.messages.empty();
+  input.phase = head.phase;
+  const uint64_t now_ms = UnixMs();
+  input.idle_ms =
+      now_ms > session.record.used_unix_ms ? now_ms - session.record.used_unix_ms : 0;
+  turn.verdict = parts_.filter.Classify(input);
+
+  ChooseKept(turn, session);
+  turn.context_json = head.context_json;
+  if (head.messages.empty()) {
+    for (const ChatMessage& message : turn.added) {
+      if (message.role != "user") continue;
+      turn.context_json = TaskContextFromFirstTurn(message.content);
+      break;
+    }
+  }
+  uint64_t index = turn.match.kept_messages;
+  for (const ChatMessage& message : turn.added) {
+    if (message.role == "tool") {
+      turn.context_json = TaskContextAfterToolResult(turn.context_json, message, index);
+    }
+    ++index;
+  }
+  turn.final.plan = turn.verdict.plan;
+  turn.final.label = turn.verdict.label;
+  const std::string_view rule = turn.verdict.rule;
+  rule.copy(turn.final.rule, sizeof(turn.final.rule) - 1);
+  turn.Mark(KAIROS_STAGE_FILTER, now_ns_);
+  Render(turn, session);
+}
+
+// What of the stored log stays and which messages are appended.
+void TurnPipeline::ChooseKept(Turn& turn, Session& session) {
+  const StateVersion& head = *session.head;
+  const std::vector<ChatMessage>& messages = turn.ask().messages;
+  turn.match = {};
+  turn.match.kept_messages = static_cast<uint32_t>(head.messages.size());
+  turn.match.kept_tokens = static_cast<uint32_t>(head.tokens.size());
+  turn.tools_json = turn.ask().has_tools ? turn.ask().tools_json : head.tools_json;
+  turn.tools_changed = !head.messages.empty() && turn.tools_json != head.tools_json;
+
+  if (turn.ask().flags & KAIROS_TURN_WHOLE_HISTORY) {
+    turn.match = MatchHistory(head, messages);
+    turn.final.first_difference = turn.match.first_difference;
+  } else if (turn.verdict.wants_reset &&
+             (turn.ask().generation_flags & KAIROS_AUTO_CONTEXT) != 0) {
+    turn.match = KeepSystemOnly(head);
+    turn.reset = true;
+  }
+  turn.added.assign(messages.begin() + static_cast<ptrdiff_t>(turn.match.added_begin),
+                    messages.end());
+  if (turn.tools_changed) {
+    // The schemas stand before the dialogue, so everything is rendered again.
+    std::vector<ChatMessage> whole;
+    for (uint32_t i = 0; i < turn.match.kept_messages; ++i) {
+      whole.push_back(head.messages[i].message);
+    }
+    whole.insert(whole.end(), turn.added.begin(), turn.added.end());
+    turn.added = std::move(whole);
+    turn.match.kept_messages = turn.match.kept_tokens = 0;
+  }
+}
+
+// ---- Render ------------------------------------------------------------------------------------
+
+void TurnPipeline::Render(Turn& turn, Session& session) {
+  StageHook("render");
+  turn.phase = TurnPhase::kRendering;
+  if (!turn.ask().tokens.empty()) {
+    TextResult raw;
+    raw.tokens = turn.ask().tokens;
+    for (const TokenId token : raw.tokens) {
+      if (token >= 0 && static_cast<uint32_t>(token) < parts_.tokenizer.vocabulary_size()) continue;
+      return Fail(turn, Code::kInvalidArgument, 0,
+                  fmt::format("tokens: id {} is outside 0..{}", token,
+                              parts_.tokenizer.vocabulary_size() - 1));
+    }
+    ChatMessage message;
+    message.role = "raw";
+    for (const TokenId token : raw.tokens) {
+      message.content += parts_.tokenizer.TokenBytes(token, true);
+    }
+    turn.added.push_back(std::move(message));
+    raw.message_ends.push_back(static_cast<uint32_t>(raw.tokens.size()));
+    return Compose(turn, session, raw);
+  }
+  TextJob job;
+  job.ticket = turn.id;
+  for (uint32_t i = 0; i < turn.match.kept_messages; ++i) {
+    const ChatMessage& message = session.head->messages[i].message;
+    // Raw-token turns have no place in a template; their tokens stay in the log.
+    if (message.role != "raw") job.history.push_back(message);
+  }
+  job.added = turn.added;
+  job.tools_json = turn.tools_json;
+  job.add_generation_prompt = (turn.ask().flags & KAIROS_TURN_NO_GENERATE) == 0;
+  job.now_unix_s = static_cast<int64_t>(session.record.created_unix_ms / 1000);
+  parts_.text.Send(std::move(job));
+}
+
+void TurnPipeline::OnText(TextResult&& result, uint64_t now_ns) {
+  now_ns_ = now_ns;
+  Turn* turn = FindTurn(result.ticket);
+  if (turn == nullptr) return;
+  if (!result.status.ok()) {
+    return Fail(*turn, result.status.code(), result.status.detail(),
+                result.error.empty() ? result.status.message() : result.error);
+  }
+  Compose(*turn, SessionOf(*turn), result);
+}
+
+// Joins the kept log and what was rendered.
+void TurnPipeline::Compose(Turn& turn, Session& session, TextResult& rendered) {
+  const StateVersion& head = *session.head;
+  turn.tokens.assign(head.tokens.begin(), head.tokens.begin() + turn.match.kept_tokens);
+  std::vector<TokenId>& added = rendered.tokens;
+  uint32_t skipped = 0;
+  const bool after_assistant = turn.match.kept_messages > 0 &&
+      head.messages[turn.match.kept_messages - 1].message.role == "assistant";
+  if (after_assistant && !added.empty() && parts_.tokenizer.IsControl(added[0])) {
+    // A rendered delta begins by closing the answer before it; the model may have done so itself. Only
+    // a control token can tell, since message text never becomes one.
+    const size_t most = std::min<size_t>({added.size(), turn.tokens.size(), 8});
+    for (size_t run = most; run > 0 && skipped == 0; --run) {
+      if (std::equal(added.begin(), added.begin() + static_cast<ptrdiff_t>(run),
+                     turn.tokens.end() - static_cast<ptrdiff_t>(run))) {
+        skipped = static_cast<uint32_t>(run);
+      }
+    }
+  }
+  uint32_t offset = turn.match.kept_tokens;
+  if (turn.tokens.empty() && parts_.tokenizer.adds_bos() &&
+      (added.empty() || added[0] != parts_.tokenizer.bos())) {
+    turn.tokens.push_back(parts_.tokenizer.bos());
+    ++offset;
+  }
+  turn.tokens.insert(turn.tokens.end(), added.begin() + skipped, added.end());
+  for (const uint32_t end : rendered.message_ends) {
+    turn.added_ends.push_back(offset + std::max(end, skipped) - skipped);
+  }
+  turn.Mark(KAIROS_STAGE_RENDER, now_ns_);
+  Generate(turn, session);
+}
+
+}  // namespace kairos

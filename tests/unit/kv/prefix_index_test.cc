@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/kv/prefix_index.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "sidecar/kv/block_pool.h"
+
+namespace kairos {
+namespace {
+
+std::vector<TokenId> Tokens(uint32_t count, TokenId first = 0) {
+  std::vector<TokenId> tokens(count);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+const BlockKey kRoot = HashBytes128("root", 4);
+const BlockKey kOtherRoot = HashBytes128("other", 5);
+
+// Inserts every whole block of `tokens`; returns the pinned handles.
+std::vector<PrefixIndex::Handle> InsertAll(PrefixIndex& index, BlockPool& pool, const BlockKey& root,
+                                           std::span<const TokenId> tokens) {
+  std::vector<PrefixIndex::Handle> handles;
+  BlockKey parent = root;
+  for (size_t at = 0; at + kBlockTokens <= tokens.size(); at += kBlockTokens) {
+    const auto block = tokens.subspan(at, kBlockTokens);
+    handles.push_back(index.InsertAndPin(parent, block, {pool.Allocate(), kNoSlot}));
+    parent = ChainKey(parent, block);
+  }
+  return handles;
+}
+
+TEST(BlockPool, HandsOutEverySlotOnceAndTakesItBack) {
+  BlockPool pool(3);
+  std::set<uint32_t> seen;
+
+  for (int i = 0; i < 3; ++i) seen.insert(pool.Allocate().value);
+
+  EXPECT_EQ(seen.size(), 3u);
+  EXPECT_EQ(pool.Allocate(), kNoSlot);
+  pool.Share(SlotId{1});
+  pool.Release(SlotId{1});
+  EXPECT_EQ(pool.slots_free(), 0u);
+  pool.Release(SlotId{1});
+  EXPECT_EQ(pool.Allocate(), SlotId{1});
+}
+
+TEST(BlockPoolDeathTest, AbortsOnDoubleRelease) {
+  BlockPool pool(1);
+  const SlotId slot = pool.Allocate();
+  pool.Release(slot);
+
+  EXPECT_DEATH(pool.Release(slot), "check failed");
+}
+
+TEST(PrefixIndex, FindsTheLongestSharedRun) {
+  BlockPool pool(16);
+  PrefixIndex index(pool);
+  const auto stored = Tokens(4 * kBlockTokens);
+  InsertAll(index, pool, kRoot, stored);
+
+  auto asked = stored;
+  asked[2 * kBlockTokens + 5] = -7;  // differs inside the third block
+
+  EXPECT_EQ(index.MatchAndPin(kRoot, asked).size(), 2u);
+  EXPECT_EQ(index.CountMatch(kRoot, stored), 4u);
+  EXPECT_EQ(index.CountMatch(kRoot, std::span(stored).first(3 * kBlockTokens + 31)), 3u);
+}
+
+TEST(PrefixIndex, NeverMatchesAcrossRoots) {
+  BlockPool pool(16);
+  PrefixIndex index(pool);
+  const auto stored = Tokens(2 * kBlockTokens);
+  InsertAll(index, pool, kRoot, stored);
+
+  EXPECT_EQ(index.CountMatch(kOtherRoot, stored), 0u);
+}
+
+TEST(PrefixIndex, NeverMatchesTheSameBlockAtAnotherPosition) {
+  BlockPool pool(16);
+  PrefixIndex index(pool);
+  const auto stored = Tokens(2 * kBlockTokens);
+  InsertAll(index, pool, kRoot, stored);
+
+  EXPECT_EQ(index.CountMatch(kRoot, std::span(stored).subspan(kBlockTokens)), 0u);
+}
+
+TEST(PrefixIndex, KeepsOneCopyOfEqualBlocks) {
+  BlockPool pool(4);
+  PrefixIndex index(pool);
+  const auto tokens = Tokens(kBlockTokens);
+
+  const auto first = InsertAll(index, pool, kRoot, tokens);
+  const auto second = InsertAll(index, pool, kRoot, tokens);
+
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(pool.slots_free(), 3u);
+}
+
+TEST(PrefixIndex, EvictsColdestFirstAndNeverPinned) {
+  BlockPool pool(4);
+  PrefixIndex index(pool);
+  const auto a = Tokens(kBlockTokens, 0);
+  const auto b = Tokens(kBlockTokens, 1000);
+  const auto c = Tokens(kBlockTokens, 2000);
+  const auto pinned = InsertAll(index, pool, kRoot, a);
+  index.Unpin(InsertAll(index, pool, kRoot, b)[0]);
+  index.Unpin(InsertAll(index, pool, kRoot, c)[0]);
+  index.Unpin(index.MatchAndPin(kRoot, b)[0]);  // b is warmer than c now
+
+  EXPECT_TRUE(index.EvictColdest());
+  EXPECT_EQ(index.CountMatch(kRoot, c), 0u);
+  EXPECT_EQ(index.CountMatch(kRoot, b), 1u);
+  EXPECT_TRUE(index.EvictColdest());
+  EXPECT_FALSE(index.EvictColdest());
+  EXPECT_EQ(index.CountMatch(kRoot, a), 1u);
+  EXPECT_EQ(pool.slots_free(), 3u);
+}
+
+// Random operations against a naive model: slots are conserved, pins hold, matches are true.
+TEST(PrefixIndex, MatchesNaiveModel) {
+  constexpr uint32_t kSeed = 20240611;
+  SCOPED_TRACE(kSeed);
+  std::mt19937 random(kSeed);
+  constexpr uint32_t kSlots = 24;
+  BlockPool pool(kSlots);
+  PrefixIndex index(pool);
+  std::vector<std::vector<PrefixIndex::Handle>> pinned;
+  std::multiset<PrefixIndex::Handle> pins;
+
+  for (int step = 0; step < 20000; ++step) {
+    // Few distinct blocks, so that sharing is common.
+    std::vector<TokenId> tokens;
+    for (uint32_t blocks = random() % 4 + 1; blocks > 0; --blocks) {
+      const auto block = Tokens(kBlockTokens, static_cast<TokenId>(random() % 3 * 100));
+      tokens.insert(tokens.end(), block.begin(), block.end());
+    }
+    const BlockKey& root = random() % 2 ? kRoot : kOtherRoot;
+    if (random() % 3 != 0) {
+      auto run = index.MatchAndPin(root, tokens);
+      BlockKey parent = run.empty() ? root : index.key(run.back());
+      for (size_t at = run.size() * kBlockTokens; at < tokens.size(); at += kBlockTokens) {
+        while (pool.slots_free() == 0 && index.EvictColdest()) {
+        }
+        const SlotId slot = pool.Allocate();
+        if (slot == kNoSlot) break;
+        const auto block = std::span(tokens).subspan(at, kBlockTokens);
+        run.push_back(index.InsertAndPin(parent, block, {slot, kNoSlot}));
+        parent = ChainKey(parent, block);
+      }
+      ASSERT_GE(index.CountMatch(root, tokens), run.size());
+      pins.insert(run.begin(), run.end());
+      pinned.push_back(std::move(run));
+    } else if (!pinned.empty()) {
+      std::swap(pinned[random() % pinned.size()], pinned.back());
+      for (size_t i = pinned.back().size(); i-- > 0;) {
+        index.Unpin(pinned.back()[i]);
+        pins.erase(pins.find(pinned.back()[i]));
+      }
+      pinned.pop_back();
+    }
+    const std::set<PrefixIndex::Handle> distinct(pins.begin(), pins.end());
+    ASSERT_EQ(index.blocks_total(), distinct.size() + index.blocks_cached());
+    ASSERT_EQ(pool.slots_free() + index.blocks_total(), kSlots);
+  }
+}
+
+}  // namespace
+}  // namespace kairos

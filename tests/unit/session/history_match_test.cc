@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/session/history_match.h"
+
+#include <gtest/gtest.h>
+
+namespace kairos {
+namespace {
+
+ChatMessage Message(const char* role, const char* content) {
+  ChatMessage message;
+  message.role = role;
+  message.content = content;
+  return message;
+}
+
+StateVersion Stored() {
+  StateVersion stored;
+  stored.messages = {{Message("system", "be brief"), 10, false},
+                     {Message("user", "hello"), 20, false},
+                     {Message("assistant", "hi"), 25, false}};
+  stored.tokens.resize(25);
+  return stored;
+}
+
+TEST(HistoryMatch, KeepsEverythingWhenTheHistoryIsResentUnchanged) {
+  const std::vector<ChatMessage> resent{Message("system", "be brief"), Message("user", "hello"),
+                                        Message("assistant", "hi"), Message("user", "more")};
+
+  const HistoryMatch match = MatchHistory(Stored(), resent);
+
+  EXPECT_EQ(match.kept_messages, 3u);
+  EXPECT_EQ(match.kept_tokens, 25u);
+  EXPECT_EQ(match.added_begin, 3u);
+  EXPECT_EQ(match.first_difference, -1);
+}
+
+TEST(HistoryMatch, CutsTheLogAtTheFirstDifferentMessage) {
+  const std::vector<ChatMessage> resent{Message("system", "be brief"), Message("user", "goodbye"),
+                                        Message("assistant", "hi"), Message("user", "more")};
+
+  const HistoryMatch match = MatchHistory(Stored(), resent);
+
+  EXPECT_EQ(match.kept_messages, 1u);
+  EXPECT_EQ(match.kept_tokens, 10u);
+  EXPECT_EQ(match.added_begin, 1u);
+  EXPECT_EQ(match.first_difference, 1);
+}
+
+TEST(HistoryMatch, AppendsTheLastMessageAgainWhenAnotherAnswerIsAsked) {
+  const std::vector<ChatMessage> resent{Message("system", "be brief"), Message("user", "hello")};
+
+  const HistoryMatch match = MatchHistory(Stored(), resent);
+
+  EXPECT_EQ(match.kept_messages, 1u);
+  EXPECT_EQ(match.added_begin, 1u);
+  EXPECT_EQ(match.first_difference, 1);
+}
+
+TEST(HistoryMatch, KeepsNothingOfAnUnrelatedHistory) {
+  const std::vector<ChatMessage> resent{Message("user", "unrelated")};
+
+  const HistoryMatch match = MatchHistory(Stored(), resent);
+
+  EXPECT_EQ(match.kept_messages, 0u);
+  EXPECT_EQ(match.kept_tokens, 0u);
+  EXPECT_EQ(match.first_difference, 0);
+}
+
+TEST(HistoryMatch, ComparesToolFieldsToo) {
+  StateVersion stored = Stored();
+  stored.messages[1].message.tool_call_id = "call_1";
+  const std::vector<ChatMessage> resent{Message("system", "be brief"), Message("user", "hello"),
+                                        Message("user", "x")};
+
+  EXPECT_EQ(MatchHistory(stored, resent).first_difference, 1);
+}
+
+TEST(HistoryMatch, StartingOverKeepsLeadingSystemMessagesOnly) {
+  const HistoryMatch match = KeepSystemOnly(Stored());
+
+  EXPECT_EQ(match.kept_messages, 1u);
+  EXPECT_EQ(match.kept_tokens, 10u);
+}
+
+}  // namespace
+}  // namespace kairos
