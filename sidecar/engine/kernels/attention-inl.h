@@ -164,21 +164,29 @@ void Normalize(const AttentionSplit& split, uint32_t first_row, uint32_t tokens,
   }
 }
 
-// The first tile brings the split into the cache: the next block's K and this block's V.
-void PrefetchBlock(const AttentionSplit& split, uint32_t b) {
-  const uint64_t half_bytes = HalfTileBytes(split.head_dim);
-  const uint64_t key_bytes = SealedV(split.head_dim);
-  if (split.sealed[b] != nullptr) {
-    Prefetch(split.sealed[b] + key_bytes, key_bytes);
+constexpr uint32_t kPrefetchBlocks = 2;
+
+void PrefetchKeys(const AttentionSplit& split, uint32_t b) {
+  if (b >= split.block_count) {
+    if (b == split.block_count && split.own_k != nullptr) {
+      Prefetch(split.own_k, HalfTileBytes(split.head_dim));
+    }
+  } else if (split.sealed[b] != nullptr) {
+    Prefetch(split.sealed[b], SealedV(split.head_dim));
   } else {
-    Prefetch(split.half_v[b], half_bytes);
+    Prefetch(split.half_k[b], HalfTileBytes(split.head_dim));
   }
-  if (b + 1 == split.block_count) {
-    if (split.own_k != nullptr) Prefetch(split.own_k, half_bytes);
-  } else if (split.sealed[b + 1] != nullptr) {
-    Prefetch(split.sealed[b + 1], key_bytes);
+}
+
+void PrefetchValues(const AttentionSplit& split, uint32_t b) {
+  if (b >= split.block_count) {
+    if (b == split.block_count && split.own_v != nullptr) {
+      Prefetch(split.own_v, HalfTileBytes(split.head_dim));
+    }
+  } else if (split.sealed[b] != nullptr) {
+    Prefetch(split.sealed[b] + SealedV(split.head_dim), SealedV(split.head_dim));
   } else {
-    Prefetch(split.half_k[b + 1], half_bytes);
+    Prefetch(split.half_v[b], HalfTileBytes(split.head_dim));
   }
 }
 
@@ -189,8 +197,12 @@ void AttendTile(const AttentionSplit& split, uint32_t first_row, bool any_sealed
   uint32_t whole[T];
   for (uint32_t t = 0; t < T; ++t) whole[t] = kBlockTokens;
 
+  // The first tile of rows brings the split into the cache.
+  if (first_row == 0) {
+    for (uint32_t b = 0; b < kPrefetchBlocks; ++b) PrefetchKeys(split, b);
+  }
   for (uint32_t b = 0; b < split.block_count; ++b) {
-    if (first_row == 0) PrefetchBlock(split, b);
+    if (first_row == 0) PrefetchKeys(split, b + kPrefetchBlocks);
     if (split.sealed[b] != nullptr) {
       ScoreSealed<T>(split.sealed[b], split.head_dim, b * kBlockTokens, tile);
     } else {
@@ -201,9 +213,13 @@ void AttendTile(const AttentionSplit& split, uint32_t first_row, bool any_sealed
   const uint32_t own_most = tile.own_tokens[T - 1];
   if (own_most > 0) ScoreHalf<T>(split.own_k, split.head_dim, own_start, tile.own_tokens, tile);
 
+  if (first_row == 0) {
+    for (uint32_t b = 0; b < kPrefetchBlocks; ++b) PrefetchValues(split, b);
+  }
   Normalize<T>(split, first_row, own_start + (own_most + kLanes - 1) / kLanes * kLanes, tile);
 
   for (uint32_t b = 0; b < split.block_count; ++b) {
+    if (first_row == 0) PrefetchValues(split, b + kPrefetchBlocks);
     if (split.sealed[b] != nullptr) {
       WeighSealed<T>(split.sealed[b], split.head_dim, b * kBlockTokens, tile);
     } else {
