@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A delta is found by rendering twice: the earlier messages, and all of them. Message text carries the
-// number of its message as a mark, so ends are read off the marks, never searched for in the text:
-// no message can imitate them.
+// A delta is found by rendering twice: the earlier messages, and all of them. Message text carries
+// the number of its message as a mark, so ends are read off the marks, never searched for in the
+// text: no message can imitate them.
 #include "sidecar/chat/chat_renderer.h"
 
 #include <algorithm>
@@ -23,8 +23,7 @@ Status Refuse(const char* message) {
 }
 
 bool StartsWith(const MarkedText& text, size_t from, std::string_view what) {
-  return from <= text.size() &&
-         std::string_view(text.text()).substr(from, what.size()) == what;
+  return from <= text.size() && std::string_view(text.text()).substr(from, what.size()) == what;
 }
 
 // Neighbours that are trusted alike become one span.
@@ -75,9 +74,9 @@ class TemplateRenderer : public ChatRenderer {
       const ChatMessage& message = i < request.history.size()
                                        ? request.history[i]
                                        : request.added[i - request.history.size()];
-      if (std::find(std::begin(kRoles), std::end(kRoles), message.role) != std::end(kRoles)) continue;
-      *error = "messages[" + std::to_string(i) +
-               "].role must be system, user, assistant or tool";
+      if (std::find(std::begin(kRoles), std::end(kRoles), message.role) != std::end(kRoles))
+        continue;
+      *error = "messages[" + std::to_string(i) + "].role must be system, user, assistant or tool";
       return Status(Code::kInvalidArgument, "unknown message role");
     }
     return Status();
@@ -119,7 +118,8 @@ class TemplateRenderer : public ChatRenderer {
     return prompt;
   }
 
-  // What the assistant wrote is in the log already, token for token; only what follows it is wanted.
+  // What the assistant wrote is in the log already, token for token; only what follows it is
+  // wanted.
   static void UsePlaceholder(size_t index, ShapedMessages* shaped) {
     TemplateMessage& message = shaped->messages[shaped->counts[index] - 1];
     message.content = MarkedText(kPlaceholder, SourceOf(index));
@@ -135,8 +135,8 @@ class TemplateRenderer : public ChatRenderer {
     if (closes &&
         ShapeMessages(request.history, request.added, request.tools_json, features_, &shaped,
                       error) &&
-        RenderMessages(request, shaped, shaped.messages.size(), request.add_generation_prompt,
-                       &all, error)) {
+        RenderMessages(request, shaped, shaped.messages.size(), request.add_generation_prompt, &all,
+                       error)) {
       return RenderFallback(request, "no delta: " + reason, error);
     }
     return Refuse("the chat template refused the messages or ran out of budget");
@@ -165,8 +165,9 @@ class TemplateRenderer : public ChatRenderer {
     return true;
   }
 
-  // Where each added message ends in the delta. The sure way is a rendering that stops after it; where
-  // that reads differently, its closing text is looked for right behind the message's own bytes.
+  // Where each added message ends in the delta. The sure way is a rendering that stops after it;
+  // where that reads differently, its closing text is looked for right behind the message's own
+  // bytes.
   std::vector<uint64_t> FindEnds(const RenderRequest& request, const ShapedMessages& shaped,
                                  const MarkedText& all, size_t begin) const {
     std::vector<uint64_t> ends;
@@ -201,8 +202,7 @@ class TemplateRenderer : public ChatRenderer {
     std::string ignored;
     size_t end = own_end;
     if (RenderMessages(request, shaped, shaped.counts[index], false, &alone, &ignored)) {
-      const std::string_view closing =
-          std::string_view(alone.text()).substr(EndOf(alone, index));
+      const std::string_view closing = std::string_view(alone.text()).substr(EndOf(alone, index));
       if (StartsWith(all, 0, alone.text())) {
         end = alone.size();
       } else if (own_end != 0 && StartsWith(all, own_end, closing)) {
@@ -242,8 +242,8 @@ class TemplateRenderer : public ChatRenderer {
       prompt.message_ends.push_back(turn_ends[shaped.counts[history + i] - skipped - 1]);
     }
     prompt.used_fallback = true;
-    prompt.fallback_reason = std::move(reason) + "; used the built-in " +
-                             std::string(format_->name) + " format";
+    prompt.fallback_reason =
+        std::move(reason) + "; used the built-in " + std::string(format_->name) + " format";
     return prompt;
   }
 

@@ -16,19 +16,19 @@ namespace kairos {
 
 struct FallbackFormat {
   std::string_view name;
-  std::string_view marker;      // a template that contains it belongs to this family
+  std::string_view marker;  // a template that contains it belongs to this family
   std::string_view open;
   std::string_view after_role;
   std::string_view close;
-  std::string_view assistant;   // what the format calls the assistant
-  bool has_system = true;       // otherwise system text goes in as a user turn
+  std::string_view assistant;  // what the format calls the assistant
+  bool has_system = true;      // otherwise system text goes in as a user turn
 };
 
 // The family of a template by its markers; ChatML for an empty or unknown one.
 const FallbackFormat& FallbackFormatOf(std::string_view template_source);
 
-// Appends `added` turns to *out and each one's end to *ends. `closes_assistant`: the text starts with
-// what ends an assistant turn that is already there.
+// Appends `added` turns to *out and each one's end to *ends. `closes_assistant`: the text starts
+// with what ends an assistant turn that is already there.
 void AppendTurns(const FallbackFormat& format, std::span<const TemplateMessage> added,
                  bool closes_assistant, bool add_generation_prompt, MarkedText* out,
                  std::vector<uint64_t>* ends);

@@ -10,7 +10,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const size_t cut = bytes.find('\0');
   const std::string source(bytes.substr(0, cut));
-  const std::string json(cut == std::string_view::npos ? std::string_view() : bytes.substr(cut + 1));
+  const std::string json(cut == std::string_view::npos ? std::string_view()
+                                                       : bytes.substr(cut + 1));
   std::string error;
   auto renderer = ChatRenderer::Create(source, "<s>", "</s>", &error);
   if (!renderer.ok()) {

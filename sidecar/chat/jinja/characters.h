@@ -10,7 +10,8 @@
 
 namespace kairos {
 
-// One character: its code point (or the raw byte, when `valid` is false) and length in bytes (>= 1).
+// One character: its code point (or the raw byte, when `valid` is false) and length in bytes (>=
+// 1).
 struct TemplateCharacter {
   char32_t code = 0;
   uint32_t bytes = 1;

@@ -76,16 +76,17 @@ JinjaValue Refuse(JinjaInterpreter& run, const JinjaValue& self, const JinjaArgu
 
 JinjaFunction FindContainerMethod(JinjaKind kind, std::string_view name) {
   static constexpr JinjaBuiltin kDictMethods[] = {
-      {"get", Get},       {"items", Items},    {"keys", Keys},      {"values", Values},
-      {"copy", Copy},     {"update", Refuse},  {"pop", Refuse},     {"popitem", Refuse},
-      {"clear", Refuse},  {"setdefault", Refuse},
+      {"get", Get},      {"items", Items},       {"keys", Keys},  {"values", Values},
+      {"copy", Copy},    {"update", Refuse},     {"pop", Refuse}, {"popitem", Refuse},
+      {"clear", Refuse}, {"setdefault", Refuse},
   };
   static constexpr JinjaBuiltin kListMethods[] = {
-      {"count", Count},    {"index", Index},   {"copy", Copy},     {"append", Refuse},
-      {"extend", Refuse},  {"insert", Refuse}, {"pop", Refuse},    {"remove", Refuse},
+      {"count", Count},    {"index", Index},   {"copy", Copy},    {"append", Refuse},
+      {"extend", Refuse},  {"insert", Refuse}, {"pop", Refuse},   {"remove", Refuse},
       {"reverse", Refuse}, {"sort", Refuse},   {"clear", Refuse},
   };
-  return kind == JinjaKind::kDict ? FindBuiltin(kDictMethods, name) : FindBuiltin(kListMethods, name);
+  return kind == JinjaKind::kDict ? FindBuiltin(kDictMethods, name)
+                                  : FindBuiltin(kListMethods, name);
 }
 
 }  // namespace kairos

@@ -33,8 +33,8 @@ bool ReadObjects(JinjaHeap& heap, const std::string& json, TextSource source, co
   return good;
 }
 
-// {"name": ...} and {"type": "function", "function": {"name": ...}} are both in use; templates expect
-// the second.
+// {"name": ...} and {"type": "function", "function": {"name": ...}} are both in use; templates
+// expect the second.
 JinjaValue AsFunctionEntry(JinjaHeap& heap, const JinjaValue& entry) {
   if (entry.dict->Find("function") != nullptr) return entry;
   JinjaDict* inner = heap.New<JinjaDict>();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts nested evaluations of an interpreter; past the limit the rendering fails instead of the stack.
+// Counts nested evaluations of an interpreter; past the limit the rendering fails instead of the
+// stack.
 #pragma once
 
 #include "sidecar/chat/jinja/interpreter.h"
@@ -10,7 +11,8 @@ class JinjaInterpreter::DepthGuard {
  public:
   explicit DepthGuard(JinjaInterpreter& run) : run_(run) {
     if (++run_.depth_ > run_.heap_.limits().depth) {
-      run_.heap_.Fail("nested deeper than " + std::to_string(run_.heap_.limits().depth) + " levels");
+      run_.heap_.Fail("nested deeper than " + std::to_string(run_.heap_.limits().depth) +
+                      " levels");
     }
   }
   ~DepthGuard() { --run_.depth_; }

@@ -17,7 +17,8 @@ JinjaValue Missing(const std::string* name) {
   return value;
 }
 
-JinjaValue LoopCycle(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments& arguments) {
+JinjaValue LoopCycle(JinjaInterpreter& run, const JinjaValue& self,
+                     const JinjaArguments& arguments) {
   if (arguments.positional.empty()) {
     run.heap().Fail("loop.cycle needs at least one item");
     return {};
@@ -55,12 +56,17 @@ JinjaValue JinjaInterpreter::Evaluate(const JinjaNode& node, JinjaScope* scope) 
   const DepthGuard guard(*this);
   if (!heap_.Step()) return {};
   switch (node.kind) {
-    case JinjaNodeKind::kText: return JinjaValue::Of(&node.literal);
-    case JinjaNodeKind::kConstant: return node.constant;
-    case JinjaNodeKind::kName: return EvaluateName(node, scope);
+    case JinjaNodeKind::kText:
+      return JinjaValue::Of(&node.literal);
+    case JinjaNodeKind::kConstant:
+      return node.constant;
+    case JinjaNodeKind::kName:
+      return EvaluateName(node, scope);
     case JinjaNodeKind::kList:
-    case JinjaNodeKind::kTuple: return EvaluateList(node, scope);
-    case JinjaNodeKind::kDict: return EvaluateDict(node, scope);
+    case JinjaNodeKind::kTuple:
+      return EvaluateList(node, scope);
+    case JinjaNodeKind::kDict:
+      return EvaluateDict(node, scope);
     case JinjaNodeKind::kUnary:
       return ApplyUnary(heap_, node.text, Evaluate(*node.kids[0], scope));
     case JinjaNodeKind::kBinary: {
@@ -68,7 +74,8 @@ JinjaValue JinjaInterpreter::Evaluate(const JinjaNode& node, JinjaScope* scope) 
       const JinjaValue right = Evaluate(*node.kids[1], scope);
       return heap_.failed() ? JinjaValue() : ApplyBinary(heap_, node.text, left, right);
     }
-    case JinjaNodeKind::kConcat: return EvaluateConcat(node, scope);
+    case JinjaNodeKind::kConcat:
+      return EvaluateConcat(node, scope);
     case JinjaNodeKind::kAnd: {
       const JinjaValue left = Evaluate(*node.kids[0], scope);
       return IsTrue(left) ? Evaluate(*node.kids[1], scope) : left;
@@ -77,26 +84,30 @@ JinjaValue JinjaInterpreter::Evaluate(const JinjaNode& node, JinjaScope* scope) 
       const JinjaValue left = Evaluate(*node.kids[0], scope);
       return IsTrue(left) ? left : Evaluate(*node.kids[1], scope);
     }
-    case JinjaNodeKind::kCompare: return EvaluateCompare(node, scope);
+    case JinjaNodeKind::kCompare:
+      return EvaluateCompare(node, scope);
     case JinjaNodeKind::kCondition: {
       if (IsTrue(Evaluate(*node.kids[0], scope))) return Evaluate(*node.kids[1], scope);
       return node.kids[2] == nullptr ? JinjaValue() : Evaluate(*node.kids[2], scope);
     }
     case JinjaNodeKind::kAttribute:
       return GetAttribute(Evaluate(*node.kids[0], scope), node.text);
-    case JinjaNodeKind::kSubscript: return EvaluateSubscript(node, scope);
+    case JinjaNodeKind::kSubscript:
+      return EvaluateSubscript(node, scope);
     case JinjaNodeKind::kCall: {
       const JinjaValue callee = Evaluate(*node.kids[0], scope);
       const JinjaArguments arguments = EvaluateArguments(node, scope);
       return heap_.failed() ? JinjaValue() : Call(callee, arguments);
     }
-    case JinjaNodeKind::kFilter: return EvaluateFilter(node, scope);
+    case JinjaNodeKind::kFilter:
+      return EvaluateFilter(node, scope);
     case JinjaNodeKind::kTest: {
       const JinjaValue input = Evaluate(*node.kids[0], scope);
       const JinjaArguments arguments = EvaluateArguments(node, scope);
       return JinjaValue::Bool(!heap_.failed() && ApplyTest(node.text, input, arguments));
     }
-    default: KAIROS_CHECK(false);
+    default:
+      KAIROS_CHECK(false);
   }
   return {};
 }
@@ -164,8 +175,7 @@ JinjaValue JinjaInterpreter::EvaluateSubscript(const JinjaNode& node, JinjaScope
 }
 
 JinjaValue JinjaInterpreter::EvaluateFilter(const JinjaNode& node, JinjaScope* scope) {
-  const JinjaValue input =
-      node.kids[0] == nullptr ? *captured_ : Evaluate(*node.kids[0], scope);
+  const JinjaValue input = node.kids[0] == nullptr ? *captured_ : Evaluate(*node.kids[0], scope);
   const JinjaArguments arguments = EvaluateArguments(node, scope);
   return heap_.failed() ? JinjaValue() : ApplyFilter(node.text, input, arguments);
 }
@@ -253,7 +263,9 @@ JinjaValue JinjaInterpreter::GetAttribute(const JinjaValue& object, const std::s
   if (heap_.failed()) return {};
   JinjaValue found;
   switch (object.kind) {
-    case JinjaKind::kUndefined: FailUndefined(heap_, object); return {};
+    case JinjaKind::kUndefined:
+      FailUndefined(heap_, object);
+      return {};
     case JinjaKind::kDict: {
       found = BindMethod(object, name);
       if (!found.Is(JinjaKind::kUndefined)) return found;
@@ -264,7 +276,9 @@ JinjaValue JinjaInterpreter::GetAttribute(const JinjaValue& object, const std::s
       const JinjaValue* member = object.space->Find(name);
       return member != nullptr ? *member : Missing(&name);
     }
-    case JinjaKind::kLoop: found = LoopMember(object.loop, name); break;
+    case JinjaKind::kLoop:
+      found = LoopMember(object.loop, name);
+      break;
     case JinjaKind::kCycler:
       if (name == "current") return object.cycler->items[object.cycler->at];
       found = BindMethod(object, name);
@@ -274,7 +288,9 @@ JinjaValue JinjaInterpreter::GetAttribute(const JinjaValue& object, const std::s
         return MakeText(heap_, object.callable->macro->text);
       }
       break;
-    default: found = BindMethod(object, name); break;
+    default:
+      found = BindMethod(object, name);
+      break;
   }
   return found.Is(JinjaKind::kUndefined) ? Missing(&name) : found;
 }

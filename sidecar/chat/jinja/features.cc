@@ -73,9 +73,8 @@ void ProbeToolCalls(const JinjaTemplate& source, TemplateFeatures* features) {
 }
 
 MarkedText ToolsBlock(const std::string& tools_json, std::string* error) {
-  MarkedText text(
-      "You can call these functions. Each line is the JSON schema of one.\n<tools>\n",
-      kTemplateSource);
+  MarkedText text("You can call these functions. Each line is the JSON schema of one.\n<tools>\n",
+                  kTemplateSource);
   if (!AppendToolSchemas(tools_json, &text, error)) return {};
   text.Append(
       "</tools>\nTo call a function, answer with one line per call, nothing else in it:\n"

@@ -15,9 +15,9 @@
 namespace kairos {
 
 struct TemplateFeatures {
-  bool tools = false;             // prints the tool schemas
-  bool tool_calls = false;        // prints an assistant's calls, and tool results in its own way
-  bool system = true;             // accepts a system message
+  bool tools = false;              // prints the tool schemas
+  bool tool_calls = false;         // prints an assistant's calls, and tool results in its own way
+  bool system = true;              // accepts a system message
   bool arguments_as_text = false;  // wants a call's arguments as JSON text
 };
 
@@ -28,7 +28,8 @@ struct ShapedMessages {
   std::vector<TemplateMessage> messages;
   // For each original message, how many of `messages` exist once it and all before it are shaped.
   std::vector<size_t> counts;
-  bool tools_in_text = false;  // the schemas are in a system message; the template must not see them
+  bool tools_in_text =
+      false;  // the schemas are in a system message; the template must not see them
 };
 
 // The mark of message i of a conversation.

@@ -66,7 +66,8 @@ void CollectMembers(JinjaInterpreter& run, const JinjaArguments& arguments, Set 
   for (const auto& [name, value] : arguments.named) set(MakeText(run.heap(), name), value);
 }
 
-JinjaValue MakeNamespace(JinjaInterpreter& run, const JinjaValue&, const JinjaArguments& arguments) {
+JinjaValue MakeNamespace(JinjaInterpreter& run, const JinjaValue&,
+                         const JinjaArguments& arguments) {
   JinjaNamespace* space = run.heap().New<JinjaNamespace>();
   CollectMembers(run, arguments, [&](const JinjaValue& key, const JinjaValue& value) {
     if (!key.Is(JinjaKind::kString) || !run.heap().Allocate(64)) return;
@@ -118,7 +119,8 @@ JinjaValue MakeCycler(JinjaInterpreter& run, const JinjaValue&, const JinjaArgum
   return JinjaValue::Of(cycler);
 }
 
-JinjaValue RaiseException(JinjaInterpreter& run, const JinjaValue&, const JinjaArguments& arguments) {
+JinjaValue RaiseException(JinjaInterpreter& run, const JinjaValue&,
+                          const JinjaArguments& arguments) {
   MarkedText words;
   if (!arguments.positional.empty()) AppendString(run.heap(), arguments.positional[0], &words);
   run.heap().Fail("the template refuses: " + words.text().substr(0, 500));
@@ -154,8 +156,12 @@ JinjaValue FormatNow(JinjaInterpreter& run, const JinjaValue&, const JinjaArgume
 
 JinjaFunction FindGlobal(std::string_view name) {
   static constexpr JinjaBuiltin kGlobals[] = {
-      {"range", Range},   {"namespace", MakeNamespace}, {"dict", MakeDict},
-      {"joiner", MakeJoiner}, {"cycler", MakeCycler},   {"raise_exception", RaiseException},
+      {"range", Range},
+      {"namespace", MakeNamespace},
+      {"dict", MakeDict},
+      {"joiner", MakeJoiner},
+      {"cycler", MakeCycler},
+      {"raise_exception", RaiseException},
       {"strftime_now", FormatNow},
   };
   return FindBuiltin(kGlobals, name);

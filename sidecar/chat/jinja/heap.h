@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rendering owns: its objects, its budgets and its first error. Objects live until the heap
-// dies, so values are plain pointers and cycles need no care. One thread.
+// What one rendering owns: its objects, its budgets and its first error. Objects live until the
+// heap dies, so values are plain pointers and cycles need no care. One thread.
 //
 // Every part of the interpreter charges its work here before doing it. After the first failure
 // everything returns quickly with an undefined value; callers test failed() at loop heads.
@@ -16,12 +16,12 @@
 namespace kairos {
 
 struct JinjaLimits {
-  uint64_t steps = 5'000'000;            // nodes evaluated, plus text work at 64 bytes a step
-  uint64_t heap_bytes = 256ull << 20;    // everything ever allocated in one rendering
+  uint64_t steps = 5'000'000;          // nodes evaluated, plus text work at 64 bytes a step
+  uint64_t heap_bytes = 256ull << 20;  // everything ever allocated in one rendering
   uint64_t output_bytes = 8ull << 20;
-  uint32_t depth = 600;                  // nested evaluations, macro calls included
-  uint32_t value_depth = 96;             // nested lists and dicts when printed or compared
-  int64_t range_items = 100'000;         // the reference sandbox's own limit
+  uint32_t depth = 600;           // nested evaluations, macro calls included
+  uint32_t value_depth = 96;      // nested lists and dicts when printed or compared
+  int64_t range_items = 100'000;  // the reference sandbox's own limit
 };
 
 struct JinjaObject {
@@ -64,8 +64,8 @@ class JinjaHeap {
   void Fail(std::string reason) {
     if (failed_) return;
     failed_ = true;
-    error_ = line_ == 0 ? std::move(reason)
-                        : "line " + std::to_string(line_) + ": " + std::move(reason);
+    error_ =
+        line_ == 0 ? std::move(reason) : "line " + std::to_string(line_) + ": " + std::move(reason);
   }
   bool failed() const { return failed_; }
   const std::string& error() const { return error_; }

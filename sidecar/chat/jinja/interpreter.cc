@@ -40,13 +40,23 @@ JinjaInterpreter::Flow JinjaInterpreter::Execute(const JinjaNode& node, JinjaSco
   if (!heap_.Step()) return Flow::kNext;
   heap_.set_line(node.line);
   switch (node.kind) {
-    case JinjaNodeKind::kData: Emit(JinjaValue::Of(&node.literal)); break;
-    case JinjaNodeKind::kPrint: Emit(Evaluate(*node.kids[0], scope)); break;
+    case JinjaNodeKind::kData:
+      Emit(JinjaValue::Of(&node.literal));
+      break;
+    case JinjaNodeKind::kPrint:
+      Emit(Evaluate(*node.kids[0], scope));
+      break;
     case JinjaNodeKind::kIf:
-      return ExecuteBody(IsTrue(Evaluate(*node.kids[0], scope)) ? node.body : node.otherwise, scope);
-    case JinjaNodeKind::kFor: return ExecuteFor(node, scope, Evaluate(*node.kids[0], scope), 1);
-    case JinjaNodeKind::kSet: Assign(*node.target, Evaluate(*node.kids[0], scope), scope); break;
-    case JinjaNodeKind::kSetBlock: ExecuteSetBlock(node, scope); break;
+      return ExecuteBody(IsTrue(Evaluate(*node.kids[0], scope)) ? node.body : node.otherwise,
+                         scope);
+    case JinjaNodeKind::kFor:
+      return ExecuteFor(node, scope, Evaluate(*node.kids[0], scope), 1);
+    case JinjaNodeKind::kSet:
+      Assign(*node.target, Evaluate(*node.kids[0], scope), scope);
+      break;
+    case JinjaNodeKind::kSetBlock:
+      ExecuteSetBlock(node, scope);
+      break;
     case JinjaNodeKind::kMacro: {
       JinjaCallable* macro = heap_.New<JinjaCallable>();
       macro->macro = &node;
@@ -54,7 +64,9 @@ JinjaInterpreter::Flow JinjaInterpreter::Execute(const JinjaNode& node, JinjaSco
       scope->Set(node.text, JinjaValue::Of(macro));
       break;
     }
-    case JinjaNodeKind::kCallBlock: ExecuteCallBlock(node, scope); break;
+    case JinjaNodeKind::kCallBlock:
+      ExecuteCallBlock(node, scope);
+      break;
     case JinjaNodeKind::kFilterBlock: {
       const JinjaValue text = Capture(node.body, NewScope(scope));
       const JinjaValue* outer = captured_;
@@ -63,11 +75,17 @@ JinjaInterpreter::Flow JinjaInterpreter::Execute(const JinjaNode& node, JinjaSco
       captured_ = outer;
       break;
     }
-    case JinjaNodeKind::kWith: ExecuteWith(node, scope); break;
-    case JinjaNodeKind::kScope: return ExecuteBody(node.body, NewScope(scope));
-    case JinjaNodeKind::kBreak: return Flow::kBreak;
-    case JinjaNodeKind::kContinue: return Flow::kContinue;
-    default: KAIROS_CHECK(false);
+    case JinjaNodeKind::kWith:
+      ExecuteWith(node, scope);
+      break;
+    case JinjaNodeKind::kScope:
+      return ExecuteBody(node.body, NewScope(scope));
+    case JinjaNodeKind::kBreak:
+      return Flow::kBreak;
+    case JinjaNodeKind::kContinue:
+      return Flow::kContinue;
+    default:
+      KAIROS_CHECK(false);
   }
   return Flow::kNext;
 }
@@ -152,8 +170,9 @@ void JinjaInterpreter::Assign(const JinjaNode& target, const JinjaValue& value, 
   for (size_t i = 0; i < items.size(); ++i) Assign(*target.kids[i], items[i], scope);
 }
 
-const std::vector<JinjaValue>* JinjaInterpreter::FilterItems(
-    const JinjaNode& node, JinjaScope* scope, const std::vector<JinjaValue>* items) {
+const std::vector<JinjaValue>* JinjaInterpreter::FilterItems(const JinjaNode& node,
+                                                             JinjaScope* scope,
+                                                             const std::vector<JinjaValue>* items) {
   if (node.kids[1] == nullptr) return items;
   JinjaList* kept = MakeList(heap_, JinjaListForm::kList);
   JinjaScope* inner = NewScope(scope);
@@ -194,9 +213,14 @@ JinjaValue JinjaInterpreter::Call(const JinjaValue& callee, const JinjaArguments
     case JinjaKind::kCallable:
       if (callee.callable->macro != nullptr) return CallMacro(*callee.callable, arguments);
       return callee.callable->function(*this, callee.callable->self, arguments);
-    case JinjaKind::kLoop: return CallLoop(callee.loop, arguments);
-    case JinjaKind::kUndefined: FailUndefined(heap_, callee); return {};
-    default: heap_.Fail(std::string("'") + TypeName(callee) + "' object is not callable"); return {};
+    case JinjaKind::kLoop:
+      return CallLoop(callee.loop, arguments);
+    case JinjaKind::kUndefined:
+      FailUndefined(heap_, callee);
+      return {};
+    default:
+      heap_.Fail(std::string("'") + TypeName(callee) + "' object is not callable");
+      return {};
   }
 }
 
@@ -236,7 +260,8 @@ bool JinjaInterpreter::BindParameters(const JinjaCallable& macro, const JinjaArg
   return !heap_.failed();
 }
 
-JinjaValue JinjaInterpreter::CallMacro(const JinjaCallable& macro, const JinjaArguments& arguments) {
+JinjaValue JinjaInterpreter::CallMacro(const JinjaCallable& macro,
+                                       const JinjaArguments& arguments) {
   JinjaScope* scope = NewScope(macro.scope);
   if (!BindParameters(macro, arguments, scope)) return {};
   for (const JinjaParameter& parameter : macro.macro->parameters) {

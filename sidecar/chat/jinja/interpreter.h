@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks a syntax tree with the semantics of jinja2's immutable sandbox: values cannot be changed, names
-// with effects do not exist, every step and byte is charged to the heap. One rendering, one thread.
+// Walks a syntax tree with the semantics of jinja2's immutable sandbox: values cannot be changed,
+// names with effects do not exist, every step and byte is charged to the heap. One rendering, one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,8 @@ class JinjaInterpreter {
 
   Flow ExecuteBody(const JinjaBody& body, JinjaScope* scope);
   Flow Execute(const JinjaNode& node, JinjaScope* scope);
-  Flow ExecuteFor(const JinjaNode& node, JinjaScope* scope, const JinjaValue& items, uint32_t depth);
+  Flow ExecuteFor(const JinjaNode& node, JinjaScope* scope, const JinjaValue& items,
+                  uint32_t depth);
   const std::vector<JinjaValue>* FilterItems(const JinjaNode& node, JinjaScope* scope,
                                              const std::vector<JinjaValue>* items);
   void ExecuteSetBlock(const JinjaNode& node, JinjaScope* scope);
@@ -62,7 +64,8 @@ class JinjaInterpreter {
   JinjaArguments EvaluateArguments(const JinjaNode& node, JinjaScope* scope);
 
   JinjaValue CallMacro(const JinjaCallable& macro, const JinjaArguments& arguments);
-  bool BindParameters(const JinjaCallable& macro, const JinjaArguments& arguments, JinjaScope* scope);
+  bool BindParameters(const JinjaCallable& macro, const JinjaArguments& arguments,
+                      JinjaScope* scope);
   JinjaValue CallLoop(JinjaLoop* loop, const JinjaArguments& arguments);
   JinjaValue LoopMember(JinjaLoop* loop, std::string_view name);
   JinjaValue BindMethod(const JinjaValue& object, std::string_view name);

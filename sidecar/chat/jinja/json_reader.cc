@@ -32,15 +32,12 @@ class ValueBuilder : public nlohmann::json_sax<nlohmann::json> {
     open_.back().key = MakeText(heap_, value, source_);
     return !heap_.failed();
   }
-  bool start_object(size_t) override {
-    return Open(JinjaValue::Of(heap_.New<JinjaDict>()));
-  }
-  bool start_array(size_t) override {
-    return Open(JinjaValue::Of(heap_.New<JinjaList>()));
-  }
+  bool start_object(size_t) override { return Open(JinjaValue::Of(heap_.New<JinjaDict>())); }
+  bool start_array(size_t) override { return Open(JinjaValue::Of(heap_.New<JinjaList>())); }
   bool end_object() override { return Close(); }
   bool end_array() override { return Close(); }
-  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception&) override {
     error_ = "not valid JSON at byte " + std::to_string(position);
     return false;
   }
@@ -104,7 +101,9 @@ bool ReadJson(JinjaHeap& heap, std::string_view text, TextSource source, JinjaVa
   }
   *value = builder.result;
   if (parsed) return true;
-  *error = heap.failed() ? heap.error() : builder.error().empty() ? "not valid JSON" : builder.error();
+  *error = heap.failed()             ? heap.error()
+           : builder.error().empty() ? "not valid JSON"
+                                     : builder.error();
   return false;
 }
 

@@ -11,8 +11,9 @@ namespace kairos {
 
 inline constexpr uint32_t kJsonDepthMax = 64;
 
-// Every string in the result carries `source`. False with *error (offset and reason) for text that is
-// not one JSON value, or is nested deeper than kJsonDepthMax. Integers past 64 bits become reals.
+// Every string in the result carries `source`. False with *error (offset and reason) for text that
+// is not one JSON value, or is nested deeper than kJsonDepthMax. Integers past 64 bits become
+// reals.
 bool ReadJson(JinjaHeap& heap, std::string_view text, TextSource source, JinjaValue* value,
               std::string* error);
 

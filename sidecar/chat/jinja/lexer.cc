@@ -210,8 +210,8 @@ class Lexer {
 
   bool LexOperator(std::string* open) {
     static constexpr std::string_view kOperators[] = {
-        "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]",
-        "(",  ")",  "{",  "}",  ">",  "<",  "=", ".", ":", "|", ",", ";"};
+        "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
+        "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
     for (const std::string_view op : kOperators) {
       if (!StartsWith(op)) continue;
       const char c = op[0];
@@ -229,8 +229,8 @@ class Lexer {
   }
 
   size_t SkipDigits(size_t at, std::string* digits) const {
-    while (at < text_.size() &&
-           (IsDigit(text_[at]) || (text_[at] == '_' && at + 1 < text_.size() && IsDigit(text_[at + 1])))) {
+    while (at < text_.size() && (IsDigit(text_[at]) || (text_[at] == '_' && at + 1 < text_.size() &&
+                                                        IsDigit(text_[at + 1])))) {
       if (text_[at] != '_') *digits += text_[at];
       ++at;
     }
@@ -261,7 +261,8 @@ class Lexer {
     JinjaToken& token = Push(real ? JinjaTokenKind::kFloat : JinjaTokenKind::kInt, digits);
     const char* first = digits.data();
     const char* last = first + digits.size();
-    const bool hex = digits == "0" && end < text_.size() && (text_[end] == 'x' || text_[end] == 'X');
+    const bool hex =
+        digits == "0" && end < text_.size() && (text_[end] == 'x' || text_[end] == 'X');
     if (hex) {
       const char* begin = text_.data() + end + 1;
       const auto r = std::from_chars(begin, text_.data() + text_.size(), token.integer, 16);

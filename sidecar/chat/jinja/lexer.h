@@ -11,8 +11,17 @@
 namespace kairos {
 
 enum class JinjaTokenKind : uint8_t {
-  kData, kStatementBegin, kStatementEnd, kPrintBegin, kPrintEnd,
-  kName, kString, kInt, kFloat, kOperator, kEnd,
+  kData,
+  kStatementBegin,
+  kStatementEnd,
+  kPrintBegin,
+  kPrintEnd,
+  kName,
+  kString,
+  kInt,
+  kFloat,
+  kOperator,
+  kEnd,
 };
 
 struct JinjaToken {

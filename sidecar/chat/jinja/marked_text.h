@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A byte string that remembers, piece by piece, where its bytes came from. Concatenation and slicing
-// keep the marks, so text of a message stays text of a message through everything a template does.
+// A byte string that remembers, piece by piece, where its bytes came from. Concatenation and
+// slicing keep the marks, so text of a message stays text of a message through everything a
+// template does.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@
 
 namespace kairos {
 
-// 0 is the template itself (trusted); any other number names an outside source, which is never trusted.
+// 0 is the template itself (trusted); any other number names an outside source, which is never
+// trusted.
 using TextSource = uint32_t;
 inline constexpr TextSource kTemplateSource = 0;
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <optional>
 
-#include "sidecar/chat/jinja/string_format.h"
 #include "sidecar/chat/jinja/characters.h"
+#include "sidecar/chat/jinja/string_format.h"
 
 namespace kairos {
 
@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kExponentMax = 64;
 
-JinjaValue FailTypes(JinjaHeap& heap, std::string_view op, const JinjaValue& a, const JinjaValue& b) {
+JinjaValue FailTypes(JinjaHeap& heap, std::string_view op, const JinjaValue& a,
+                     const JinjaValue& b) {
   if (a.Is(JinjaKind::kUndefined) || b.Is(JinjaKind::kUndefined)) {
     FailUndefined(heap, a.Is(JinjaKind::kUndefined) ? a : b);
   } else {
@@ -111,8 +112,8 @@ JinjaValue Repeat(JinjaHeap& heap, const JinjaValue& sequence, int64_t times) {
 
 bool IsSequence(const JinjaValue& value) {
   return value.Is(JinjaKind::kString) ||
-         (value.Is(JinjaKind::kList) && (value.list->form == JinjaListForm::kList ||
-                                         value.list->form == JinjaListForm::kTuple));
+         (value.Is(JinjaKind::kList) &&
+          (value.list->form == JinjaListForm::kList || value.list->form == JinjaListForm::kTuple));
 }
 
 JinjaValue Concatenate(JinjaHeap& heap, const JinjaValue& a, const JinjaValue& b) {
@@ -258,13 +259,17 @@ bool AreEqual(JinjaHeap& heap, const JinjaValue& a, const JinjaValue& b, uint32_
   if (a.kind != b.kind) return false;
   switch (a.kind) {
     case JinjaKind::kUndefined:
-    case JinjaKind::kNone: return true;
+    case JinjaKind::kNone:
+      return true;
     case JinjaKind::kString:
       return TextOf(a).size() == TextOf(b).size() && heap.Work(TextOf(a).size()) &&
              TextOf(a).text() == TextOf(b).text();
-    case JinjaKind::kList: return EqualLists(heap, *a.list, *b.list, depth + 1);
-    case JinjaKind::kDict: return a.dict == b.dict || EqualDicts(heap, *a.dict, *b.dict, depth + 1);
-    default: return a.callable == b.callable;
+    case JinjaKind::kList:
+      return EqualLists(heap, *a.list, *b.list, depth + 1);
+    case JinjaKind::kDict:
+      return a.dict == b.dict || EqualDicts(heap, *a.dict, *b.dict, depth + 1);
+    default:
+      return a.callable == b.callable;
   }
 }
 
@@ -284,20 +289,23 @@ bool IsLess(JinjaHeap& heap, const JinjaValue& a, const JinjaValue& b, uint32_t 
 
 bool IsIn(JinjaHeap& heap, const JinjaValue& item, const JinjaValue& container) {
   switch (container.kind) {
-    case JinjaKind::kUndefined: return false;
+    case JinjaKind::kUndefined:
+      return false;
     case JinjaKind::kString:
       if (!item.Is(JinjaKind::kString)) break;
       // find() may look at every byte once per byte of the needle in the worst case.
       if (!heap.Work(TextOf(container).size() * 4)) return false;
       return FindText(heap, TextOf(container).text(), TextOf(item).text(), 0) != std::string::npos;
-    case JinjaKind::kDict: return FindEntry(heap, *container.dict, item) != nullptr;
+    case JinjaKind::kDict:
+      return FindEntry(heap, *container.dict, item) != nullptr;
     case JinjaKind::kList:
       for (const JinjaValue& candidate : *IterateValue(heap, container)) {
         if (AreEqual(heap, candidate, item)) return true;
         if (heap.failed()) return false;
       }
       return false;
-    default: break;
+    default:
+      break;
   }
   FailTypes(heap, "in", item, container);
   return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python's operators on template values. Failures (wrong types, overflow past 64 bits) are recorded in
-// the heap; the result is then undefined.
+// Python's operators on template values. Failures (wrong types, overflow past 64 bits) are recorded
+// in the heap; the result is then undefined.
 #pragma once
 
 #include <string_view>
@@ -21,8 +21,8 @@ bool AreEqual(JinjaHeap& heap, const JinjaValue& left, const JinjaValue& right, 
 bool IsLess(JinjaHeap& heap, const JinjaValue& left, const JinjaValue& right, uint32_t depth = 0);
 bool IsIn(JinjaHeap& heap, const JinjaValue& item, const JinjaValue& container);
 
-// What iterating gives: list items, dict keys, characters; a failure for the rest. Exhausts generators.
-// Never null; lives as long as the heap.
+// What iterating gives: list items, dict keys, characters; a failure for the rest. Exhausts
+// generators. Never null; lives as long as the heap.
 const std::vector<JinjaValue>* IterateValue(JinjaHeap& heap, const JinjaValue& value);
 
 struct JinjaSlice {

@@ -103,11 +103,11 @@ class Parser {
       bool (Parser::*parse)(JinjaNode*);
     };
     static constexpr Entry kStatements[] = {
-        {"if", &Parser::ParseIf},           {"for", &Parser::ParseFor},
-        {"set", &Parser::ParseSet},         {"macro", &Parser::ParseMacro},
-        {"call", &Parser::ParseCallBlock},  {"filter", &Parser::ParseFilterBlock},
-        {"break", &Parser::ParseBreak},     {"continue", &Parser::ParseContinue},
-        {"with", &Parser::ParseWith},       {"generation", &Parser::ParseGeneration},
+        {"if", &Parser::ParseIf},          {"for", &Parser::ParseFor},
+        {"set", &Parser::ParseSet},        {"macro", &Parser::ParseMacro},
+        {"call", &Parser::ParseCallBlock}, {"filter", &Parser::ParseFilterBlock},
+        {"break", &Parser::ParseBreak},    {"continue", &Parser::ParseContinue},
+        {"with", &Parser::ParseWith},      {"generation", &Parser::ParseGeneration},
     };
     JinjaNodePtr node = stream_.Make(JinjaNodeKind::kScope);
     for (const Entry& entry : kStatements) {

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <cstdio>
 
-#include "sidecar/chat/jinja/operators.h"
 #include "sidecar/chat/jinja/characters.h"
+#include "sidecar/chat/jinja/operators.h"
 
 namespace kairos {
 
@@ -25,9 +25,12 @@ bool IsPrintable(char32_t code) {
     case UTF8PROC_CATEGORY_CS:
     case UTF8PROC_CATEGORY_CO:
     case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP: return false;
-    case UTF8PROC_CATEGORY_ZS: return code == ' ';
-    default: return true;
+    case UTF8PROC_CATEGORY_ZP:
+      return false;
+    case UTF8PROC_CATEGORY_ZS:
+      return code == ' ';
+    default:
+      return true;
   }
 }
 
@@ -77,14 +80,22 @@ void AppendTextRepr(JinjaHeap& heap, const MarkedText& text, MarkedText* out) {
 std::string JsonEscape(const TemplateCharacter& c, bool ensure_ascii) {
   if (!c.valid) return {};
   switch (c.code) {
-    case '"': return "\\\"";
-    case '\\': return "\\\\";
-    case '\n': return "\\n";
-    case '\r': return "\\r";
-    case '\t': return "\\t";
-    case '\b': return "\\b";
-    case '\f': return "\\f";
-    default: break;
+    case '"':
+      return "\\\"";
+    case '\\':
+      return "\\\\";
+    case '\n':
+      return "\\n";
+    case '\r':
+      return "\\r";
+    case '\t':
+      return "\\t";
+    case '\b':
+      return "\\b";
+    case '\f':
+      return "\\f";
+    default:
+      break;
   }
   if (c.code >= 0x20 && (c.code < 0x7F || !ensure_ascii)) return {};
   if (c.code == 0x7F) return {};
@@ -113,7 +124,8 @@ void AppendBreak(JinjaHeap& heap, const JsonStyle& style, uint32_t depth, Marked
   for (uint32_t i = 0; i < depth; ++i) AppendOwn(style.indent, out);
 }
 
-void AppendJsonKey(JinjaHeap& heap, const JinjaValue& key, const JsonStyle& style, MarkedText* out) {
+void AppendJsonKey(JinjaHeap& heap, const JinjaValue& key, const JsonStyle& style,
+                   MarkedText* out) {
   if (key.Is(JinjaKind::kString)) {
     AppendJsonText(heap, TextOf(key), style, out);
   } else if (key.IsNumber() || key.Is(JinjaKind::kNone)) {
@@ -187,7 +199,8 @@ std::string FormatReal(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   char buffer[64];
-  const auto result = std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific);
+  const auto result =
+      std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific);
   const std::string text(buffer, result.ptr);
   const size_t mark = text.find('e');
   const int exponent = std::stoi(text.substr(mark + 1));
@@ -231,12 +244,18 @@ void AppendRepr(JinjaHeap& heap, const JinjaValue& value, MarkedText* out, uint3
     case JinjaKind::kUndefined:
       if (depth > 0) AppendOwn("Undefined", out);
       return;
-    case JinjaKind::kNone: return AppendOwn("None", out);
-    case JinjaKind::kBool: return AppendOwn(value.boolean ? "True" : "False", out);
-    case JinjaKind::kInt: return AppendOwn(std::to_string(value.integer), out);
-    case JinjaKind::kFloat: return AppendOwn(FormatReal(value.real), out);
-    case JinjaKind::kString: return AppendTextRepr(heap, TextOf(value), out);
-    case JinjaKind::kList: return AppendListRepr(heap, *value.list, out, depth);
+    case JinjaKind::kNone:
+      return AppendOwn("None", out);
+    case JinjaKind::kBool:
+      return AppendOwn(value.boolean ? "True" : "False", out);
+    case JinjaKind::kInt:
+      return AppendOwn(std::to_string(value.integer), out);
+    case JinjaKind::kFloat:
+      return AppendOwn(FormatReal(value.real), out);
+    case JinjaKind::kString:
+      return AppendTextRepr(heap, TextOf(value), out);
+    case JinjaKind::kList:
+      return AppendListRepr(heap, *value.list, out, depth);
     case JinjaKind::kDict: {
       AppendOwn("{", out);
       bool first = true;
@@ -250,7 +269,8 @@ void AppendRepr(JinjaHeap& heap, const JinjaValue& value, MarkedText* out, uint3
       }
       return AppendOwn("}", out);
     }
-    default: return AppendOwn(std::string("<") + TypeName(value) + ">", out);
+    default:
+      return AppendOwn(std::string("<") + TypeName(value) + ">", out);
   }
 }
 
@@ -259,21 +279,27 @@ void AppendJson(JinjaHeap& heap, const JinjaValue& value, const JsonStyle& style
   if (depth > heap.limits().value_depth) heap.Fail("values nested too deep for JSON");
   if (!heap.Step()) return;
   switch (value.kind) {
-    case JinjaKind::kNone: return AppendOwn("null", out);
-    case JinjaKind::kBool: return AppendOwn(value.boolean ? "true" : "false", out);
-    case JinjaKind::kInt: return AppendOwn(std::to_string(value.integer), out);
+    case JinjaKind::kNone:
+      return AppendOwn("null", out);
+    case JinjaKind::kBool:
+      return AppendOwn(value.boolean ? "true" : "false", out);
+    case JinjaKind::kInt:
+      return AppendOwn(std::to_string(value.integer), out);
     case JinjaKind::kFloat:
       if (std::isnan(value.real)) return AppendOwn("NaN", out);
       if (std::isinf(value.real)) return AppendOwn(value.real < 0 ? "-Infinity" : "Infinity", out);
       return AppendOwn(FormatReal(value.real), out);
-    case JinjaKind::kString: return AppendJsonText(heap, TextOf(value), style, out);
-    case JinjaKind::kDict: return AppendJsonDict(heap, *value.dict, style, out, depth);
+    case JinjaKind::kString:
+      return AppendJsonText(heap, TextOf(value), style, out);
+    case JinjaKind::kDict:
+      return AppendJsonDict(heap, *value.dict, style, out, depth);
     case JinjaKind::kList:
       if (value.list->form == JinjaListForm::kList || value.list->form == JinjaListForm::kTuple) {
         return AppendJsonList(heap, *value.list, style, out, depth);
       }
       break;
-    default: break;
+    default:
+      break;
   }
   heap.Fail(std::string("object of type ") + TypeName(value) + " is not JSON serializable");
 }

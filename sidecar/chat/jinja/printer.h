@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values to text as Python does it: str(), repr() and json.dumps(). Strings inside keep their marks;
-// brackets, separators and numbers are the template's.
+// Values to text as Python does it: str(), repr() and json.dumps(). Strings inside keep their
+// marks; brackets, separators and numbers are the template's.
 #pragma once
 
 #include <string>

@@ -10,8 +10,8 @@ namespace kairos {
 
 namespace {
 
-// Follows "a.b.0" from `value`, as filters with an attribute argument do. A given `fallback` takes the
-// place of what is missing at every step, not only at the end.
+// Follows "a.b.0" from `value`, as filters with an attribute argument do. A given `fallback` takes
+// the place of what is missing at every step, not only at the end.
 JinjaValue FollowPath(JinjaInterpreter& run, JinjaValue value, const JinjaValue& path,
                       const JinjaValue* fallback = nullptr) {
   if (path.IsIntegral()) {
@@ -92,15 +92,17 @@ JinjaValue Join(JinjaInterpreter& run, const JinjaValue& self, const JinjaArgume
     for (JinjaValue& item : items) item = FollowPath(run, item, *attribute);
   }
   const bool given = separator != nullptr && separator->Is(JinjaKind::kString);
-  return run.heap().failed() ? JinjaValue()
-                             : JoinTexts(run.heap(), items, given ? TextOf(*separator) : MarkedText());
+  return run.heap().failed()
+             ? JinjaValue()
+             : JoinTexts(run.heap(), items, given ? TextOf(*separator) : MarkedText());
 }
 
 JinjaValue Map(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments& arguments) {
   JinjaList* out = MakeList(run.heap(), JinjaListForm::kGenerator);
   const JinjaValue* attribute = arguments.Find(SIZE_MAX, "attribute");
   const JinjaValue* fallback = arguments.Find(SIZE_MAX, "default");
-  const bool named = !arguments.positional.empty() && arguments.positional[0].Is(JinjaKind::kString);
+  const bool named =
+      !arguments.positional.empty() && arguments.positional[0].Is(JinjaKind::kString);
   if (attribute == nullptr && !named) {
     run.heap().Fail("map needs a filter name or an attribute");
     return {};
@@ -108,8 +110,8 @@ JinjaValue Map(JinjaInterpreter& run, const JinjaValue& self, const JinjaArgumen
   const JinjaArguments rest = Rest(arguments, 1);
   for (const JinjaValue& item : *IterateValue(run.heap(), self)) {
     if (!run.heap().Allocate(sizeof(JinjaValue))) break;
-    out->items.push_back(
-        attribute != nullptr ? FollowPath(run, item, *attribute, fallback)
+    out->items.push_back(attribute != nullptr
+                             ? FollowPath(run, item, *attribute, fallback)
                              : run.ApplyFilter(TextOf(arguments.positional[0]).text(), item, rest));
   }
   return JinjaValue::Of(out);
@@ -132,10 +134,10 @@ JinjaValue Choose(JinjaInterpreter& run, const JinjaValue& self, const JinjaArgu
   const JinjaArguments rest = Rest(arguments, at + 1);
   for (const JinjaValue& item : *IterateValue(run.heap(), self)) {
     if (!run.heap().Allocate(sizeof(JinjaValue))) break;
-    const JinjaValue subject =
-        by_attribute ? FollowPath(run, item, arguments.positional[0]) : item;
-    const bool passed = tested ? run.ApplyTest(TextOf(arguments.positional[at]).text(), subject, rest)
-                               : IsTrue(subject);
+    const JinjaValue subject = by_attribute ? FollowPath(run, item, arguments.positional[0]) : item;
+    const bool passed = tested
+                            ? run.ApplyTest(TextOf(arguments.positional[at]).text(), subject, rest)
+                            : IsTrue(subject);
     if (passed == keep) out->items.push_back(item);
   }
   return JinjaValue::Of(out);
@@ -185,27 +187,30 @@ std::vector<Keyed> KeyedItems(JinjaInterpreter& run, const JinjaValue& self,
   for (const JinjaValue& item : *IterateValue(run.heap(), self)) {
     if (!run.heap().Allocate(sizeof(Keyed))) break;
     const bool by = attribute != nullptr && !attribute->Is(JinjaKind::kNone);
-    keyed.push_back({Folded(run, by ? FollowPath(run, item, *attribute) : item, case_sensitive), item});
+    keyed.push_back(
+        {Folded(run, by ? FollowPath(run, item, *attribute) : item, case_sensitive), item});
   }
   return keyed;
 }
 
 JinjaValue Sort(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments& arguments) {
-  std::vector<Keyed> keyed = KeyedItems(run, self, arguments.Find(2, "attribute"),
-                                        Flag(arguments, 1, "case_sensitive"));
+  std::vector<Keyed> keyed =
+      KeyedItems(run, self, arguments.Find(2, "attribute"), Flag(arguments, 1, "case_sensitive"));
   SortKeyed(run, &keyed, Flag(arguments, 0, "reverse"));
   JinjaList* out = MakeList(run.heap(), JinjaListForm::kList, keyed.size());
   for (const Keyed& entry : keyed) out->items.push_back(entry.item);
   return JinjaValue::Of(out);
 }
 
-JinjaValue DictSort(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments& arguments) {
+JinjaValue DictSort(JinjaInterpreter& run, const JinjaValue& self,
+                    const JinjaArguments& arguments) {
   if (!self.Is(JinjaKind::kDict)) {
     run.heap().Fail(std::string("dictsort needs a dict, not ") + TypeName(self));
     return {};
   }
   const JinjaValue* by = arguments.Find(1, "by");
-  const bool by_value = by != nullptr && by->Is(JinjaKind::kString) && TextOf(*by).text() == "value";
+  const bool by_value =
+      by != nullptr && by->Is(JinjaKind::kString) && TextOf(*by).text() == "value";
   std::vector<Keyed> keyed;
   for (const auto& [key, value] : self.dict->entries) {
     JinjaList* pair = MakeList(run.heap(), JinjaListForm::kTuple, 2);
@@ -221,8 +226,8 @@ JinjaValue DictSort(JinjaInterpreter& run, const JinjaValue& self, const JinjaAr
 }
 
 JinjaValue Unique(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments& arguments) {
-  const std::vector<Keyed> keyed = KeyedItems(run, self, arguments.Find(1, "attribute"),
-                                              Flag(arguments, 0, "case_sensitive"));
+  const std::vector<Keyed> keyed =
+      KeyedItems(run, self, arguments.Find(1, "attribute"), Flag(arguments, 0, "case_sensitive"));
   JinjaDict* seen = run.heap().New<JinjaDict>();
   JinjaList* out = MakeList(run.heap(), JinjaListForm::kGenerator);
   for (const Keyed& entry : keyed) {
@@ -246,8 +251,8 @@ JinjaValue Reverse(JinjaInterpreter& run, const JinjaValue& self, const JinjaArg
 
 JinjaValue Extreme(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments& arguments,
                    bool largest) {
-  const std::vector<Keyed> keyed = KeyedItems(run, self, arguments.Find(1, "attribute"),
-                                              Flag(arguments, 0, "case_sensitive"));
+  const std::vector<Keyed> keyed =
+      KeyedItems(run, self, arguments.Find(1, "attribute"), Flag(arguments, 0, "case_sensitive"));
   if (keyed.empty()) return {};
   const Keyed* best = &keyed[0];
   for (const Keyed& entry : keyed) {
@@ -326,14 +331,16 @@ JinjaValue GroupBy(JinjaInterpreter& run, const JinjaValue& self, const JinjaArg
   return JinjaValue::Of(out);
 }
 
-JinjaValue Attribute(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments& arguments) {
+JinjaValue Attribute(JinjaInterpreter& run, const JinjaValue& self,
+                     const JinjaArguments& arguments) {
   const JinjaValue* name = arguments.Find(0, "name");
   if (name == nullptr || !name->Is(JinjaKind::kString)) {
     run.heap().Fail("attr needs a name");
     return {};
   }
   // Real attributes only: a dict's members are not reachable this way.
-  if (self.Is(JinjaKind::kDict) && FindContainerMethod(self.kind, TextOf(*name).text()) == nullptr) {
+  if (self.Is(JinjaKind::kDict) &&
+      FindContainerMethod(self.kind, TextOf(*name).text()) == nullptr) {
     return {};
   }
   return run.GetAttribute(self, TextOf(*name).text());
@@ -343,13 +350,26 @@ JinjaValue Attribute(JinjaInterpreter& run, const JinjaValue& self, const JinjaA
 
 JinjaFunction FindSequenceFilter(std::string_view name) {
   static constexpr JinjaBuiltin kFilters[] = {
-      {"first", First},       {"last", Last},         {"list", ToList},
-      {"items", Items},       {"join", Join},         {"map", Map},
-      {"select", Select},     {"reject", Reject},     {"selectattr", SelectAttribute},
-      {"rejectattr", RejectAttribute},                {"sort", Sort},
-      {"dictsort", DictSort}, {"unique", Unique},     {"reverse", Reverse},
-      {"min", Minimum},       {"max", Maximum},       {"sum", Sum},
-      {"batch", Batch},       {"groupby", GroupBy},   {"attr", Attribute},
+      {"first", First},
+      {"last", Last},
+      {"list", ToList},
+      {"items", Items},
+      {"join", Join},
+      {"map", Map},
+      {"select", Select},
+      {"reject", Reject},
+      {"selectattr", SelectAttribute},
+      {"rejectattr", RejectAttribute},
+      {"sort", Sort},
+      {"dictsort", DictSort},
+      {"unique", Unique},
+      {"reverse", Reverse},
+      {"min", Minimum},
+      {"max", Maximum},
+      {"sum", Sum},
+      {"batch", Batch},
+      {"groupby", GroupBy},
+      {"attr", Attribute},
   };
   return FindBuiltin(kFilters, name);
 }

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <functional>
 
-#include "sidecar/chat/jinja/printer.h"
 #include "sidecar/chat/jinja/characters.h"
+#include "sidecar/chat/jinja/printer.h"
 
 namespace kairos {
 
@@ -49,7 +49,8 @@ std::string GroupThousands(std::string digits) {
 std::string FormatInteger(int64_t value, char type) {
   char buffer[80];
   const bool negative = value < 0;
-  const uint64_t magnitude = negative ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+  const uint64_t magnitude =
+      negative ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
   const char* pattern = type == 'x' ? "%llx" : type == 'X' ? "%llX" : type == 'o' ? "%llo" : "%llu";
   if (type == 'b') {
     std::string bits;
@@ -100,7 +101,8 @@ bool FormatValue(JinjaHeap& heap, const FieldSpec& spec, const JinjaValue& value
   } else if (std::string_view("fFeEgG").find(type) != std::string_view::npos && type != 0) {
     text = FormatDouble(value.AsReal(), type, spec.precision);
   } else if (type == 0 && value.Is(JinjaKind::kFloat)) {
-    text = spec.precision < 0 ? FormatReal(value.real) : FormatDouble(value.real, 'g', spec.precision);
+    text =
+        spec.precision < 0 ? FormatReal(value.real) : FormatDouble(value.real, 'g', spec.precision);
   } else {
     const double real = value.AsReal();
     if (std::isnan(real) || std::fabs(real) >= 9.2e18) {
@@ -259,7 +261,8 @@ JinjaValue FormatPercent(JinjaHeap& heap, const MarkedText& pattern, const Jinja
       name = text.substr(at + 1, close - at - 1);
       at = std::min(close + 1, text.size());
     }
-    for (; at < text.size() && std::string_view("-+0 #").find(text[at]) != std::string_view::npos; ++at) {
+    for (; at < text.size() && std::string_view("-+0 #").find(text[at]) != std::string_view::npos;
+         ++at) {
       if (text[at] == '-') spec.align = '<';
       if (text[at] == '+') spec.plus = true;
       if (text[at] == '0') spec.zero = true;
@@ -305,7 +308,8 @@ size_t FindText(JinjaHeap& heap, std::string_view text, std::string_view needle,
   // The worst case without a good-suffix rule is quadratic in hostile, repetitive text.
   if (!heap.Allocate(needle.size() * 8)) return std::string_view::npos;
   const std::boyer_moore_searcher searcher(needle.begin(), needle.end());
-  const auto it = std::search(text.begin() + static_cast<std::ptrdiff_t>(from), text.end(), searcher);
+  const auto it =
+      std::search(text.begin() + static_cast<std::ptrdiff_t>(from), text.end(), searcher);
   return it == text.end() ? std::string_view::npos : static_cast<size_t>(it - text.begin());
 }
 

@@ -11,7 +11,8 @@
 namespace kairos {
 
 JinjaValue FormatPercent(JinjaHeap& heap, const MarkedText& pattern, const JinjaValue& values);
-JinjaValue FormatBraces(JinjaHeap& heap, const MarkedText& pattern, const JinjaArguments& arguments);
+JinjaValue FormatBraces(JinjaHeap& heap, const MarkedText& pattern,
+                        const JinjaArguments& arguments);
 
 // Offset of `needle` in `text` at or after `from`, or npos. Charges what the search may cost.
 size_t FindText(JinjaHeap& heap, std::string_view text, std::string_view needle, size_t from);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parsed template: one node type, its meaning by kind. Immutable once parsed; depth is bounded, so
-// that walking and destroying it never needs more than a bounded stack.
+// The parsed template: one node type, its meaning by kind. Immutable once parsed; depth is bounded,
+// so that walking and destroying it never needs more than a bounded stack.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,17 @@ namespace kairos {
 
 enum class JinjaNodeKind : uint8_t {
   // Expressions. `kids` are operands in source order.
-  kText,       // text
-  kConstant,   // constant (never a string)
-  kName,       // text
-  kList, kTuple,
-  kDict,       // kids: key, value, key, value...
-  kUnary,      // text: "not" "-" "+"
-  kBinary,     // text: operator
-  kConcat,     // kids joined by ~
-  kAnd, kOr,
+  kText,      // text
+  kConstant,  // constant (never a string)
+  kName,      // text
+  kList,
+  kTuple,
+  kDict,    // kids: key, value, key, value...
+  kUnary,   // text: "not" "-" "+"
+  kBinary,  // text: operator
+  kConcat,  // kids joined by ~
+  kAnd,
+  kOr,
   kCompare,    // kids: first, then one per operator; operators
   kCondition,  // kids: test, then, else or null
   kAttribute,  // kids: object; text
@@ -32,18 +34,19 @@ enum class JinjaNodeKind : uint8_t {
   kFilter,     // kids: input, or null for the captured block; text; arguments
   kTest,       // kids: input; text; arguments
   // Statements.
-  kData,       // text
-  kPrint,      // kids: expression
-  kIf,         // kids: test; body; otherwise
-  kFor,        // target; kids: iterable, filter or null; body; otherwise; recursive
-  kSet,        // target; kids: value
-  kSetBlock,   // target; kids: filter chain or null; body
-  kMacro,      // text; parameters; body
-  kCallBlock,  // kids: call; parameters; body
+  kData,         // text
+  kPrint,        // kids: expression
+  kIf,           // kids: test; body; otherwise
+  kFor,          // target; kids: iterable, filter or null; body; otherwise; recursive
+  kSet,          // target; kids: value
+  kSetBlock,     // target; kids: filter chain or null; body
+  kMacro,        // text; parameters; body
+  kCallBlock,    // kids: call; parameters; body
   kFilterBlock,  // kids: filter chain; body
-  kWith,       // parameters with values; body
-  kScope,      // body in a scope of its own
-  kBreak, kContinue,
+  kWith,         // parameters with values; body
+  kScope,        // body in a scope of its own
+  kBreak,
+  kContinue,
 };
 
 struct JinjaNode;

@@ -5,11 +5,11 @@
 #include <cmath>
 
 #include "sidecar/chat/jinja/builtins.h"
+#include "sidecar/chat/jinja/characters.h"
 #include "sidecar/chat/jinja/interpreter.h"
 #include "sidecar/chat/jinja/operators.h"
 #include "sidecar/chat/jinja/printer.h"
 #include "sidecar/chat/jinja/string_format.h"
-#include "sidecar/chat/jinja/characters.h"
 
 namespace kairos {
 
@@ -42,7 +42,8 @@ JinjaValue ToJson(JinjaInterpreter& run, const JinjaValue& self, const JinjaArgu
     if (indent->Is(JinjaKind::kString)) {
       style.indent = TextOf(*indent).text();
     } else {
-      style.indent.assign(static_cast<size_t>(std::clamp<int64_t>(indent->AsInt(), 0, kIndentMax)), ' ');
+      style.indent.assign(static_cast<size_t>(std::clamp<int64_t>(indent->AsInt(), 0, kIndentMax)),
+                          ' ');
     }
   }
   if (separators != nullptr && separators->Is(JinjaKind::kList) &&
@@ -75,7 +76,8 @@ JinjaValue Title(JinjaInterpreter& run, const JinjaValue& self, const JinjaArgum
   MarkedText out;
   size_t begin = 0;
   for (size_t at = 0; at <= text.size() && run.heap().Step();) {
-    const TemplateCharacter c = at < text.size() ? CharacterAt(text.text(), at) : TemplateCharacter{' ', 1, true};
+    const TemplateCharacter c =
+        at < text.size() ? CharacterAt(text.text(), at) : TemplateCharacter{' ', 1, true};
     const bool cut = c.valid && (IsTemplateSpace(c.code) || c.code == '-' || c.code == '(' ||
                                  c.code == '{' || c.code == '[' || c.code == '<');
     if (cut) {
@@ -197,7 +199,8 @@ JinjaValue ToInt(JinjaInterpreter&, const JinjaValue& self, const JinjaArguments
     std::string_view text = std::string_view(bytes).substr(range.begin, range.end - range.begin);
     if (!text.empty() && text[0] == '+') text = text.substr(1);
     const int64_t radix = base != nullptr && base->IsIntegral() ? base->AsInt() : 10;
-    if (radix == 16 && (text.substr(0, 2) == "0x" || text.substr(0, 2) == "0X")) text = text.substr(2);
+    if (radix == 16 && (text.substr(0, 2) == "0x" || text.substr(0, 2) == "0X"))
+      text = text.substr(2);
     int64_t whole = 0;
     const int usable = radix >= 2 && radix <= 36 ? static_cast<int>(radix) : 10;
     const auto result = std::from_chars(text.data(), text.data() + text.size(), whole, usable);
@@ -240,8 +243,8 @@ JinjaValue Round(JinjaInterpreter& run, const JinjaValue& self, const JinjaArgum
   const int64_t digits =
       std::clamp<int64_t>(places != nullptr && places->IsIntegral() ? places->AsInt() : 0, -15, 15);
   const double scale = std::pow(10.0, static_cast<double>(digits));
-  const std::string kind = method != nullptr && method->Is(JinjaKind::kString)
-                               ? TextOf(*method).text() : "common";
+  const std::string kind =
+      method != nullptr && method->Is(JinjaKind::kString) ? TextOf(*method).text() : "common";
   const double value = self.AsReal();
   if (kind == "ceil") return JinjaValue::Float(std::ceil(value * scale) / scale);
   if (kind == "floor") return JinjaValue::Float(std::floor(value * scale) / scale);
@@ -259,23 +262,26 @@ JinjaValue Round(JinjaInterpreter& run, const JinjaValue& self, const JinjaArgum
 JinjaValue Default(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments& arguments) {
   const JinjaValue* value = arguments.Find(0, "default_value");
   const JinjaValue* falsy = arguments.Find(1, "boolean");
-  const bool replaced = self.Is(JinjaKind::kUndefined) ||
-                        (falsy != nullptr && IsTrue(*falsy) && !IsTrue(self));
+  const bool replaced =
+      self.Is(JinjaKind::kUndefined) || (falsy != nullptr && IsTrue(*falsy) && !IsTrue(self));
   if (!replaced) return self;
   return value != nullptr ? *value : MakeText(run.heap(), "");
 }
 
 JinjaValue Length(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments&) {
   switch (self.kind) {
-    case JinjaKind::kUndefined: return JinjaValue::Int(0);
+    case JinjaKind::kUndefined:
+      return JinjaValue::Int(0);
     case JinjaKind::kString:
       run.heap().Work(TextOf(self).size());
       return JinjaValue::Int(static_cast<int64_t>(CountCharacters(TextOf(self).text())));
-    case JinjaKind::kDict: return JinjaValue::Int(static_cast<int64_t>(self.dict->entries.size()));
+    case JinjaKind::kDict:
+      return JinjaValue::Int(static_cast<int64_t>(self.dict->entries.size()));
     case JinjaKind::kList:
       if (self.list->form == JinjaListForm::kGenerator) break;
       return JinjaValue::Int(static_cast<int64_t>(self.list->items.size()));
-    default: break;
+    default:
+      break;
   }
   run.heap().Fail(std::string("object of type '") + TypeName(self) + "' has no len()");
   return {};
@@ -285,12 +291,29 @@ JinjaValue Length(JinjaInterpreter& run, const JinjaValue& self, const JinjaArgu
 
 JinjaFunction FindTextFilter(std::string_view name) {
   static constexpr JinjaBuiltin kFilters[] = {
-      {"trim", Trim},         {"tojson", ToJson},   {"length", Length},   {"count", Length},
-      {"default", Default},   {"d", Default},       {"string", ToString}, {"safe", ToString},
-      {"replace", Replace},   {"lower", Lower},     {"upper", Upper},     {"capitalize", Capitalize},
-      {"title", Title},       {"indent", Indent},   {"escape", Escape},   {"e", Escape},
-      {"format", Format},     {"center", Center},   {"wordcount", CountWords},
-      {"int", ToInt},         {"float", ToFloat},   {"abs", Absolute},    {"round", Round},
+      {"trim", Trim},
+      {"tojson", ToJson},
+      {"length", Length},
+      {"count", Length},
+      {"default", Default},
+      {"d", Default},
+      {"string", ToString},
+      {"safe", ToString},
+      {"replace", Replace},
+      {"lower", Lower},
+      {"upper", Upper},
+      {"capitalize", Capitalize},
+      {"title", Title},
+      {"indent", Indent},
+      {"escape", Escape},
+      {"e", Escape},
+      {"format", Format},
+      {"center", Center},
+      {"wordcount", CountWords},
+      {"int", ToInt},
+      {"float", ToFloat},
+      {"abs", Absolute},
+      {"round", Round},
   };
   return FindBuiltin(kFilters, name);
 }

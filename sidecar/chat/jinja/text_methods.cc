@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "sidecar/chat/jinja/builtins.h"
+#include "sidecar/chat/jinja/characters.h"
 #include "sidecar/chat/jinja/interpreter.h"
 #include "sidecar/chat/jinja/operators.h"
 #include "sidecar/chat/jinja/printer.h"
 #include "sidecar/chat/jinja/string_format.h"
-#include "sidecar/chat/jinja/characters.h"
 
 namespace kairos {
 
@@ -50,7 +50,8 @@ void AppendCase(std::string& out, char32_t code, bool upper) {
 JinjaValue Strip(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments& arguments) {
   return StripText(run.heap(), TextOf(self), arguments.Find(0, "chars"), true, true);
 }
-JinjaValue StripLeft(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments& arguments) {
+JinjaValue StripLeft(JinjaInterpreter& run, const JinjaValue& self,
+                     const JinjaArguments& arguments) {
   return StripText(run.heap(), TextOf(self), arguments.Find(0, "chars"), true, false);
 }
 JinjaValue StripRight(JinjaInterpreter& run, const JinjaValue& self,
@@ -100,7 +101,8 @@ JinjaValue StartsWith(JinjaInterpreter& run, const JinjaValue& self,
                       const JinjaArguments& arguments) {
   return TestAffix(run, self, arguments, true);
 }
-JinjaValue EndsWith(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments& arguments) {
+JinjaValue EndsWith(JinjaInterpreter& run, const JinjaValue& self,
+                    const JinjaArguments& arguments) {
   return TestAffix(run, self, arguments, false);
 }
 
@@ -201,7 +203,8 @@ JinjaValue SplitRight(JinjaInterpreter& run, const JinjaValue& self,
   return SplitText(run, self, arguments, true);
 }
 
-JinjaValue Partition(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments& arguments) {
+JinjaValue Partition(JinjaInterpreter& run, const JinjaValue& self,
+                     const JinjaArguments& arguments) {
   const MarkedText& text = TextOf(self);
   const MarkedText* separator = TextArgument(run, arguments, 0, "sep");
   if (separator == nullptr || !run.heap().Work(text.size())) return {};
@@ -214,7 +217,8 @@ JinjaValue Partition(JinjaInterpreter& run, const JinjaValue& self, const JinjaA
   return JinjaValue::Of(out);
 }
 
-JinjaValue SplitLines(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments& arguments) {
+JinjaValue SplitLines(JinjaInterpreter& run, const JinjaValue& self,
+                      const JinjaArguments& arguments) {
   const MarkedText& text = TextOf(self);
   const JinjaValue* keep = arguments.Find(0, "keepends");
   JinjaList* out = MakeList(run.heap(), JinjaListForm::kList);
@@ -266,7 +270,8 @@ JinjaValue FindIn(JinjaInterpreter& run, const JinjaValue& self, const JinjaArgu
 JinjaValue Find(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments& arguments) {
   return FindIn(run, self, arguments, false);
 }
-JinjaValue FindLast(JinjaInterpreter& run, const JinjaValue& self, const JinjaArguments& arguments) {
+JinjaValue FindLast(JinjaInterpreter& run, const JinjaValue& self,
+                    const JinjaArguments& arguments) {
   return FindIn(run, self, arguments, true);
 }
 
@@ -381,8 +386,8 @@ JinjaValue ReplaceText(JinjaHeap& heap, const MarkedText& text, const MarkedText
   return MakeText(heap, std::move(out));
 }
 
-JinjaValue StripText(JinjaHeap& heap, const MarkedText& text, const JinjaValue* characters, bool left,
-                     bool right) {
+JinjaValue StripText(JinjaHeap& heap, const MarkedText& text, const JinjaValue* characters,
+                     bool left, bool right) {
   if (!heap.Work(text.size())) return {};
   ByteRange range{0, text.size()};
   if (characters == nullptr || characters->Is(JinjaKind::kNone)) {
@@ -431,8 +436,7 @@ JinjaValue ChangeCase(JinjaHeap& heap, const MarkedText& text, TextCase to) {
         piece += text.text()[at];
       } else {
         const bool first = to == TextCase::kCapitalize ? at == 0 : word_start;
-        AppendCase(piece, c.code,
-                   to == TextCase::kUpper || (to != TextCase::kLower && first));
+        AppendCase(piece, c.code, to == TextCase::kUpper || (to != TextCase::kLower && first));
       }
       word_start = !c.valid || !IsCased(c.code);
       at += c.bytes;
@@ -444,16 +448,35 @@ JinjaValue ChangeCase(JinjaHeap& heap, const MarkedText& text, TextCase to) {
 
 JinjaFunction FindTextMethod(std::string_view name) {
   static constexpr JinjaBuiltin kMethods[] = {
-      {"strip", Strip},           {"lstrip", StripLeft},      {"rstrip", StripRight},
-      {"startswith", StartsWith}, {"endswith", EndsWith},     {"split", Split},
-      {"rsplit", SplitRight},     {"replace", Replace},       {"join", Join},
-      {"upper", Upper},           {"lower", Lower},           {"title", Title},
-      {"capitalize", Capitalize}, {"format", Format},         {"find", Find},
-      {"rfind", FindLast},        {"count", Count},           {"splitlines", SplitLines},
-      {"partition", Partition},   {"removeprefix", RemovePrefix},
-      {"removesuffix", RemoveSuffix}, {"isdigit", IsDigits},  {"isdecimal", IsDigits},
-      {"isnumeric", IsDigits},    {"isalpha", IsLetters},     {"isalnum", IsLettersOrDigits},
-      {"isspace", IsSpaces},      {"isupper", IsUpper},       {"islower", IsLower},
+      {"strip", Strip},
+      {"lstrip", StripLeft},
+      {"rstrip", StripRight},
+      {"startswith", StartsWith},
+      {"endswith", EndsWith},
+      {"split", Split},
+      {"rsplit", SplitRight},
+      {"replace", Replace},
+      {"join", Join},
+      {"upper", Upper},
+      {"lower", Lower},
+      {"title", Title},
+      {"capitalize", Capitalize},
+      {"format", Format},
+      {"find", Find},
+      {"rfind", FindLast},
+      {"count", Count},
+      {"splitlines", SplitLines},
+      {"partition", Partition},
+      {"removeprefix", RemovePrefix},
+      {"removesuffix", RemoveSuffix},
+      {"isdigit", IsDigits},
+      {"isdecimal", IsDigits},
+      {"isnumeric", IsDigits},
+      {"isalpha", IsLetters},
+      {"isalnum", IsLettersOrDigits},
+      {"isspace", IsSpaces},
+      {"isupper", IsUpper},
+      {"islower", IsLower},
   };
   return FindBuiltin(kMethods, name);
 }

@@ -14,8 +14,9 @@
 
 namespace kairos {
 
-inline constexpr uint32_t kJinjaNestingMax = 120;   // parser recursion
-inline constexpr uint32_t kJinjaTreeDepthMax = 250;  // long chains make deep trees without recursion
+inline constexpr uint32_t kJinjaNestingMax = 120;  // parser recursion
+inline constexpr uint32_t kJinjaTreeDepthMax =
+    250;  // long chains make deep trees without recursion
 
 class JinjaTokenStream {
  public:
@@ -57,12 +58,18 @@ class JinjaTokenStream {
   }
   std::string Describe() const {
     switch (Peek().kind) {
-      case JinjaTokenKind::kEnd: return "the end of the template";
-      case JinjaTokenKind::kStatementEnd: return "'%}'";
-      case JinjaTokenKind::kPrintEnd: return "'}}'";
-      case JinjaTokenKind::kString: return "a string";
-      case JinjaTokenKind::kData: return "text";
-      default: return "'" + Peek().text.substr(0, 40) + "'";
+      case JinjaTokenKind::kEnd:
+        return "the end of the template";
+      case JinjaTokenKind::kStatementEnd:
+        return "'%}'";
+      case JinjaTokenKind::kPrintEnd:
+        return "'}}'";
+      case JinjaTokenKind::kString:
+        return "a string";
+      case JinjaTokenKind::kData:
+        return "text";
+      default:
+        return "'" + Peek().text.substr(0, 40) + "'";
     }
   }
   // Always false; the first reason is kept.

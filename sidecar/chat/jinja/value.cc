@@ -81,8 +81,7 @@ const JinjaValue* JinjaDict::Find(std::string_view key) const {
 }
 
 void JinjaDict::SetString(JinjaValue key, JinjaValue value) {
-  const auto [it, added] =
-      index.emplace(TextOf(key).text(), static_cast<uint32_t>(entries.size()));
+  const auto [it, added] = index.emplace(TextOf(key).text(), static_cast<uint32_t>(entries.size()));
   if (added) {
     entries.emplace_back(key, value);
   } else {
@@ -147,25 +146,42 @@ JinjaList* MakeList(JinjaHeap& heap, JinjaListForm form, size_t reserve) {
 
 const char* TypeName(const JinjaValue& value) {
   switch (value.kind) {
-    case JinjaKind::kUndefined: return "Undefined";
-    case JinjaKind::kNone: return "NoneType";
-    case JinjaKind::kBool: return "bool";
-    case JinjaKind::kInt: return "int";
-    case JinjaKind::kFloat: return "float";
-    case JinjaKind::kString: return "str";
-    case JinjaKind::kDict: return "dict";
-    case JinjaKind::kNamespace: return "Namespace";
-    case JinjaKind::kCallable: return "function";
-    case JinjaKind::kLoop: return "LoopContext";
-    case JinjaKind::kCycler: return "Cycler";
-    case JinjaKind::kList: break;
+    case JinjaKind::kUndefined:
+      return "Undefined";
+    case JinjaKind::kNone:
+      return "NoneType";
+    case JinjaKind::kBool:
+      return "bool";
+    case JinjaKind::kInt:
+      return "int";
+    case JinjaKind::kFloat:
+      return "float";
+    case JinjaKind::kString:
+      return "str";
+    case JinjaKind::kDict:
+      return "dict";
+    case JinjaKind::kNamespace:
+      return "Namespace";
+    case JinjaKind::kCallable:
+      return "function";
+    case JinjaKind::kLoop:
+      return "LoopContext";
+    case JinjaKind::kCycler:
+      return "Cycler";
+    case JinjaKind::kList:
+      break;
   }
   switch (value.list->form) {
-    case JinjaListForm::kTuple: return "tuple";
-    case JinjaListForm::kRange: return "range";
-    case JinjaListForm::kView: return "dict view";
-    case JinjaListForm::kGenerator: return "generator";
-    case JinjaListForm::kList: break;
+    case JinjaListForm::kTuple:
+      return "tuple";
+    case JinjaListForm::kRange:
+      return "range";
+    case JinjaListForm::kView:
+      return "dict view";
+    case JinjaListForm::kGenerator:
+      return "generator";
+    case JinjaListForm::kList:
+      break;
   }
   return "list";
 }
@@ -173,15 +189,22 @@ const char* TypeName(const JinjaValue& value) {
 bool IsTrue(const JinjaValue& value) {
   switch (value.kind) {
     case JinjaKind::kUndefined:
-    case JinjaKind::kNone: return false;
-    case JinjaKind::kBool: return value.boolean;
-    case JinjaKind::kInt: return value.integer != 0;
-    case JinjaKind::kFloat: return value.real != 0;
-    case JinjaKind::kString: return !value.string->marked.empty();
+    case JinjaKind::kNone:
+      return false;
+    case JinjaKind::kBool:
+      return value.boolean;
+    case JinjaKind::kInt:
+      return value.integer != 0;
+    case JinjaKind::kFloat:
+      return value.real != 0;
+    case JinjaKind::kString:
+      return !value.string->marked.empty();
     case JinjaKind::kList:
       return value.list->form == JinjaListForm::kGenerator || !value.list->items.empty();
-    case JinjaKind::kDict: return !value.dict->entries.empty();
-    default: return true;
+    case JinjaKind::kDict:
+      return !value.dict->entries.empty();
+    default:
+      return true;
   }
 }
 

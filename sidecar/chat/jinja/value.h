@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of the template language, with Python's distinctions where a template can see them (tuple and
-// list, generator and list, None and undefined). A value is a small handle; what it points to belongs
-// to the rendering's JinjaHeap. Lists, dicts and strings never change after they are built.
+// Values of the template language, with Python's distinctions where a template can see them (tuple
+// and list, generator and list, None and undefined). A value is a small handle; what it points to
+// belongs to the rendering's JinjaHeap. Lists, dicts and strings never change after they are built.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,18 @@ struct JinjaNode;
 struct JinjaScope;
 
 enum class JinjaKind : uint8_t {
-  kUndefined, kNone, kBool, kInt, kFloat, kString, kList, kDict, kNamespace, kCallable, kLoop, kCycler,
+  kUndefined,
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kString,
+  kList,
+  kDict,
+  kNamespace,
+  kCallable,
+  kLoop,
+  kCycler,
 };
 
 struct JinjaValue {

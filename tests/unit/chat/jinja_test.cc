@@ -50,7 +50,8 @@ std::string RenderText(const std::string& source) {
 }
 
 TEST(Jinja, EqualsReferenceByteForByteOverGoldens) {
-  const auto goldens = nlohmann::ordered_json::parse(ReadAll(std::string(kFolder) + "expected.json"));
+  const auto goldens =
+      nlohmann::ordered_json::parse(ReadAll(std::string(kFolder) + "expected.json"));
   ASSERT_GT(goldens["cases"].size(), 60u);
   for (const auto& entry : goldens["cases"]) {
     const std::string file = entry["template"];
@@ -99,27 +100,37 @@ TEST(Jinja, RefusesHostileTemplatesWithTheLimitInWords) {
       {"nested statements", Repeated("{% if 1 %}", 5000), "nested deeper"},
       {"nested nots", "{{ " + Repeated("not ", 50000) + "1 }}", "nested deeper"},
       {"nested signs", "{{ " + Repeated("-", 50000) + "1 }}", "nested deeper"},
-      {"elif chain", "{% if 0 %}" + Repeated("{% elif 0 %}", 5000) + "{% endif %}", "nested deeper"},
+      {"elif chain", "{% if 0 %}" + Repeated("{% elif 0 %}", 5000) + "{% endif %}",
+       "nested deeper"},
       {"long sum", "{{ 1" + Repeated(" + 1", 50000) + " }}", "nested deeper"},
       {"long member chain", "{{ a" + Repeated(".a", 50000) + " }}", "nested deeper"},
       {"long filter chain", "{{ 1" + Repeated("|abs", 50000) + " }}", "nested deeper"},
-      {"nested targets", "{% for " + Repeated("(", 5000) + "a" + Repeated(")", 5000) + " in x %}", "nested deeper"},
+      {"nested targets", "{% for " + Repeated("(", 5000) + "a" + Repeated(")", 5000) + " in x %}",
+       "nested deeper"},
       {"endless macro", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested deeper"},
       {"endless loop", "{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}", "nested deeper"},
       {"huge range", "{{ range(10 ** 15)|list }}", "range is limited"},
       {"nested ranges",
-       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "more than"},
+       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+       "more than"},
       {"huge repeat", "{{ 'a' * 10 ** 12 }}", "repetition"},
       {"huge list repeat", "{{ ([1] * 10 ** 12)|length }}", "repetition"},
       {"doubling text", doubling + "{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "more than"},
-      {"doubling replace", doubling + "{% set ns.s = ns.s|replace('a', 'aa') %}{% endfor %}", "more than"},
-      {"doubling list", "{% set ns = namespace(s=[1]) %}{% for i in range(99) %}"
-                        "{% set ns.s = ns.s + ns.s %}{% endfor %}", "more than"},
+      {"doubling replace", doubling + "{% set ns.s = ns.s|replace('a', 'aa') %}{% endfor %}",
+       "more than"},
+      {"doubling list",
+       "{% set ns = namespace(s=[1]) %}{% for i in range(99) %}"
+       "{% set ns.s = ns.s + ns.s %}{% endfor %}",
+       "more than"},
       {"endless output", "{% for i in range(99999) %}{{ 'x' * 9999 }}{% endfor %}", "more than"},
-      {"deep value", "{% set ns = namespace(v=[]) %}{% for i in range(50000) %}"
-                     "{% set ns.v = [ns.v] %}{% endfor %}{{ ns.v }}", "nested too deep"},
-      {"deep JSON", "{% set ns = namespace(v=[]) %}{% for i in range(50000) %}"
-                    "{% set ns.v = [ns.v] %}{% endfor %}{{ ns.v|tojson }}", "nested too deep"},
+      {"deep value",
+       "{% set ns = namespace(v=[]) %}{% for i in range(50000) %}"
+       "{% set ns.v = [ns.v] %}{% endfor %}{{ ns.v }}",
+       "nested too deep"},
+      {"deep JSON",
+       "{% set ns = namespace(v=[]) %}{% for i in range(50000) %}"
+       "{% set ns.v = [ns.v] %}{% endfor %}{{ ns.v|tojson }}",
+       "nested too deep"},
       {"wide format", "{{ '%999999999d' % 1 }}", "width is limited"},
       {"integer overflow", "{{ 9223372036854775807 + 1 }}", "64 bits"},
       {"smallest divided", "{{ (-9223372036854775807 - 1) // -1 }}", "64 bits"},
@@ -147,19 +158,29 @@ TEST(Jinja, KeepsMarksThroughTextOperations) {
   message.role = "user";
   message.source = 7;
   message.content = MarkedText(" Secret,Text ", 7);
-  const char* const expressions[] = {
-      "m.content", "m.content|trim", "m.content|upper|lower", "m.content[::-1]", "m.content[2:5]",
-      "m.content.split(',')|join('')", "m.content|replace('e', m.content)", "'%s' % m.content",
-      "'{}'.format(m.content)", "m.content ~ ''", "(m.content + '')|title", "m.content|list|join",
-      "[m.content]|first|string", "m.content.strip().capitalize()"};
+  const char* const expressions[] = {"m.content",
+                                     "m.content|trim",
+                                     "m.content|upper|lower",
+                                     "m.content[::-1]",
+                                     "m.content[2:5]",
+                                     "m.content.split(',')|join('')",
+                                     "m.content|replace('e', m.content)",
+                                     "'%s' % m.content",
+                                     "'{}'.format(m.content)",
+                                     "m.content ~ ''",
+                                     "(m.content + '')|title",
+                                     "m.content|list|join",
+                                     "[m.content]|first|string",
+                                     "m.content.strip().capitalize()"};
   for (const char* expression : expressions) {
     SCOPED_TRACE(expression);
     MarkedText out;
     std::string error;
 
-    ASSERT_TRUE(RenderSource("{% for m in messages %}<{{ " + std::string(expression) +
-                                 " }}>{% endfor %}",
-                             std::span(&message, 1), &out, &error)) << error;
+    ASSERT_TRUE(
+        RenderSource("{% for m in messages %}<{{ " + std::string(expression) + " }}>{% endfor %}",
+                     std::span(&message, 1), &out, &error))
+        << error;
 
     ASSERT_EQ(out.runs().size(), 3u) << out.text();
     EXPECT_EQ(out.runs()[0], (MarkedText::Run{1, kTemplateSource}));
@@ -175,7 +196,8 @@ TEST(Jinja, KeepsEscapesOfMarkedTextMarked) {
   MarkedText out;
   std::string error;
 
-  ASSERT_TRUE(RenderSource("{{ messages[0].content|tojson }}", std::span(&message, 1), &out, &error));
+  ASSERT_TRUE(
+      RenderSource("{{ messages[0].content|tojson }}", std::span(&message, 1), &out, &error));
 
   EXPECT_EQ(out.text(), "\"\\\"\\n\\\"\"");
   EXPECT_EQ(out.runs(), (std::vector<MarkedText::Run>{{1, 0}, {7, 7}, {8, 0}}));
