@@ -74,15 +74,16 @@ size_t BpeMerges::ApplyShort(std::span<TokenId> tokens) const {
   return count;
 }
 
-// Notes the merge of the symbol at `index` with the one after it, and queues it.
-void BpeMerges::Link(BpeScratch& scratch, uint32_t index) const {
+// Notes the merge of the symbol at `index` with the one after it and appends it to the queue; false
+// when there is none.
+bool BpeMerges::Link(BpeScratch& scratch, uint32_t index) const {
   BpeScratch::Symbol& symbol = scratch.symbols[index];
   symbol.rank = kNoRank;
-  if (symbol.next >= scratch.symbols.size()) return;
+  if (symbol.next >= scratch.symbols.size()) return false;
   symbol.rank = Find(symbol.token, scratch.symbols[symbol.next].token).rank;
-  if (symbol.rank == kNoRank) return;
+  if (symbol.rank == kNoRank) return false;
   scratch.queue.push_back((uint64_t{symbol.rank} << 32) | index);
-  std::push_heap(scratch.queue.begin(), scratch.queue.end(), std::greater<>());
+  return true;
 }
 
 size_t BpeMerges::ApplyLong(std::span<TokenId> tokens, BpeScratch& scratch) const {
@@ -93,6 +94,10 @@ size_t BpeMerges::ApplyLong(std::span<TokenId> tokens, BpeScratch& scratch) cons
   queue.clear();
   for (uint32_t i = 0; i < count; ++i) symbols[i] = {tokens[i], kNoRank, i - 1, i + 1};
   for (uint32_t i = 0; i < count; ++i) Link(scratch, i);
+  std::make_heap(queue.begin(), queue.end(), std::greater<>());
+  const auto link = [&](uint32_t index) {
+    if (Link(scratch, index)) std::push_heap(queue.begin(), queue.end(), std::greater<>());
+  };
   while (!queue.empty()) {
     std::pop_heap(queue.begin(), queue.end(), std::greater<>());
     const auto index = static_cast<uint32_t>(queue.back());
@@ -107,8 +112,8 @@ size_t BpeMerges::ApplyLong(std::span<TokenId> tokens, BpeScratch& scratch) cons
     symbol.next = gone.next;
     gone.rank = kNoRank;
     if (symbol.next < count) symbols[symbol.next].previous = index;
-    Link(scratch, index);
-    if (index > 0) Link(scratch, symbol.previous);
+    link(index);
+    if (index > 0) link(symbol.previous);
   }
   size_t kept = 0;
   for (uint32_t i = 0; i < count; i = symbols[i].next) tokens[kept++] = symbols[i].token;

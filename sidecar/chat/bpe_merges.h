@@ -56,7 +56,7 @@ class BpeMerges {
   };
   size_t ApplyShort(std::span<TokenId> tokens) const;
   size_t ApplyLong(std::span<TokenId> tokens, BpeScratch& scratch) const;
-  void Link(BpeScratch& scratch, uint32_t index) const;
+  bool Link(BpeScratch& scratch, uint32_t index) const;
   size_t SlotOf(uint64_t key) const;
 
   std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
