@@ -18,7 +18,8 @@ namespace kairos {
 namespace {
 
 // A blocking call's answer: null after recording the error in *result.
-EventPtr Ask(Client& client, RecordType type, Payload payload, int32_t timeout_ms, int32_t* result) {
+EventPtr Ask(Client& client, RecordType type, Payload payload, int32_t timeout_ms,
+             int32_t* result) {
   Result<EventPtr> reply = client.Call(type, std::move(payload), Deadline::After(timeout_ms));
   if (!reply.ok()) {
     *result = Fail(reply.status());
@@ -183,7 +184,8 @@ int32_t kairos_session_create(kairos_client_t* handle, const kairos_session_opti
   if (const Status status = ReadSessionOptions(options, &read); !status.ok()) return Fail(status);
   return WithClient(handle, [&](Client& client) {
     Payload payload;
-    if (const Status status = EncodeSessionCreate(read, &payload); !status.ok()) return Fail(status);
+    const Status encoded = EncodeSessionCreate(read, &payload);
+    if (!encoded.ok()) return Fail(encoded);
     int32_t result = 0;
     const EventPtr reply =
         Ask(client, RecordType::kSessionCreate, std::move(payload), timeout_ms, &result);

@@ -72,7 +72,8 @@ Result<Client*> Client::Open(const ClientOptions& options, std::string* text) {
 
 Status Client::Prepare(const ClientOptions& options) {
   if (MaySpin()) {
-    spin_ns_ = options.spin_us < 0 ? kSpinNsDefault : static_cast<uint64_t>(options.spin_us) * 1000u;
+    const auto asked_us = static_cast<uint64_t>(options.spin_us);
+    spin_ns_ = options.spin_us < 0 ? kSpinNsDefault : asked_us * 1000u;
   }
   wake_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_.valid()) return Status(Code::kResourceExhausted, "no descriptor for the client");
@@ -80,8 +81,8 @@ Status Client::Prepare(const ClientOptions& options) {
 }
 
 void Client::Destroy(Client* client) noexcept {
-  // A parent's thread may have held a lock when this process was forked. Its descriptors were closed
-  // by BeginClose; the rest is left alone.
+  // A parent's thread may have held a lock when this process was forked. Its descriptors were
+  // closed by BeginClose; the rest is left alone.
   if (client->life_ != ProcessLife()) return;
   delete client;
 }
@@ -107,7 +108,8 @@ void Client::BeginClose() noexcept {
 
 Status Client::CheckProcess() const noexcept {
   if (life_ == ProcessLife()) return Status();
-  return Status(Code::kFailedPrecondition, "the client was opened before fork; open one in this process",
+  return Status(Code::kFailedPrecondition,
+                "the client was opened before fork; open one in this process",
                 KAIROS_DETAIL_FORKED);
 }
 

@@ -3,11 +3,11 @@
 //
 // 1. Two locks, never held together: send_mutex_ for the request ring, mutex_ for everything else.
 // 2. The reply ring has one reader at a time, the thread that holds `pumping_`. It works without a
-//    lock and hands what it read to `queue_` and to the waiters; other threads wait on `changed_` and
-//    one of them takes over when it leaves. There is no thread of our own.
-// 3. A turn is in `turns_` from before its record is published until its last event was queued. When
-//    the sidecar is lost each of them gets one error event, made when it is asked for, so that memory
-//    running short cannot lose it.
+//    lock and hands what it read to `queue_` and to the waiters; other threads wait on `changed_`
+//    and one of them takes over when it leaves. There is no thread of our own.
+// 3. A turn is in `turns_` from before its record is published until its last event was queued.
+//    When the sidecar is lost each of them gets one error event, made when it is asked for, so that
+//    memory running short cannot lose it.
 // 4. Once kairos_client_fd() was called the client leaves the reply ring only empty and armed: the
 //    sidecar rings for the next record, and the descriptor shows it.
 // 5. Built with exceptions, because allocation can fail inside a foreign program; they end at the
@@ -54,8 +54,8 @@ class Client {
   // kFailedPrecondition in a process forked after Open.
   [[nodiscard]] Status CheckProcess() const noexcept;
 
-  // Publishes a turn; never blocks. kResourceExhausted with KAIROS_DETAIL_RING_FULL when the ring has
-  // no room. A turn larger than the ring goes out in pieces as events are read.
+  // Publishes a turn; never blocks. kResourceExhausted with KAIROS_DETAIL_RING_FULL when the ring
+  // has no room. A turn larger than the ring goes out in pieces as events are read.
   [[nodiscard]] Status SubmitTurn(Payload payload, uint64_t session_id, uint64_t* request_id);
   [[nodiscard]] Status CancelTurn(uint64_t request_id);
   // Sends one request and waits for its reply. A reply that says no comes back as an event with a
@@ -142,7 +142,7 @@ class Client {
   Waiter* waiters_ = nullptr;
   std::unordered_map<uint64_t, OpenTurn> turns_;
   Descriptor epoll_;                  // made by ReadyDescriptor
-  Descriptor ready_;                  // eventfd inside epoll_, readable while the queue is not empty
+  Descriptor ready_;                  // eventfd inside epoll_, readable while queue_ has events
   bool ready_shown_ = false;
 
   // Of the thread that holds pumping_: a message that no memory could be had for.

@@ -20,7 +20,8 @@ int32_t Fail(int32_t code, int32_t detail, std::string_view text) noexcept {
   LastError& error = last_error;
   size_t size = std::min(text.size(), sizeof(error.text) - 1);
   // Continuation bytes of UTF-8 never start a character, so the cut moves back to one that does.
-  while (size > 0 && size < text.size() && (static_cast<uint8_t>(text[size]) & 0xc0) == 0x80) --size;
+  const auto continues = [&](size_t at) { return (static_cast<uint8_t>(text[at]) & 0xc0) == 0x80; };
+  while (size > 0 && size < text.size() && continues(size)) --size;
   std::memcpy(error.text, text.data(), size);
   error.text[size] = '\0';
   error.size = static_cast<uint32_t>(size);

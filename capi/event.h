@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An event as the library holds it: one allocation with its text and tokens behind it, linked through
-// itself so that queueing one cannot fail.
+// An event as the library holds it: one allocation with its text and tokens behind it, linked
+// through itself so that queueing one cannot fail.
 #pragma once
 
 #include <cstdint>

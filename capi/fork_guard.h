@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tells a process from the one it was forked from, for the price of one load per call.
 // A page that the kernel zeroes in a forked child holds the number of this process's life; unlike a
-// fork handler it also sees children made without libc. Where the kernel cannot do that, the process
-// id stands in.
+// fork handler it also sees children made without libc. Where the kernel cannot do that, the
+// process id stands in.
 #pragma once
 
 #include <cstdint>

@@ -75,7 +75,9 @@ void kairos_turn_options_init(kairos_turn_options_t* options) {
 
 void kairos_event_release(kairos_event_t* event) { kairos::EventRelease()(event); }
 
-int32_t kairos_event_type(const kairos_event_t* event) { return event == nullptr ? 0 : event->type; }
+int32_t kairos_event_type(const kairos_event_t* event) {
+  return event == nullptr ? 0 : event->type;
+}
 uint64_t kairos_event_request(const kairos_event_t* event) {
   return event == nullptr ? 0 : event->request;
 }
@@ -85,7 +87,9 @@ uint64_t kairos_event_session(const kairos_event_t* event) {
 uint64_t kairos_event_version(const kairos_event_t* event) {
   return event == nullptr ? 0 : event->version;
 }
-int32_t kairos_event_code(const kairos_event_t* event) { return event == nullptr ? 0 : event->code; }
+int32_t kairos_event_code(const kairos_event_t* event) {
+  return event == nullptr ? 0 : event->code;
+}
 int32_t kairos_event_detail(const kairos_event_t* event) {
   return event == nullptr ? 0 : event->detail;
 }
@@ -110,7 +114,8 @@ int32_t kairos_event_final(const kairos_event_t* event, kairos_final_t* out) {
     return kairos::Fail(Status(Code::kFailedPrecondition, "event: not a final event"));
   }
   const uint32_t size = out->struct_size;
-  const Status checked = kairos::CheckOutSize(size, "out.struct_size: set it to sizeof(kairos_final_t)");
+  const Status checked =
+      kairos::CheckOutSize(size, "out.struct_size: set it to sizeof(kairos_final_t)");
   if (!checked.ok()) return kairos::Fail(checked);
   kairos::CopyOut(event->final, out, size);
   return 0;

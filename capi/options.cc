@@ -66,7 +66,8 @@ Status ReadGeneration(const kairos_generation_t* from, kairos_generation_t* to) 
   constexpr StructWords kWords{
       "generation.struct_size: use kairos_generation_init()",
       "generation: has fields that this library does not know",
-      "generation.reserved: must be zero", "generation.flags: has a bit this library does not know"};
+      "generation.reserved: must be zero",
+      "generation.flags: has a bit this library does not know"};
   constexpr uint32_t kFlags = KAIROS_AUTO_TEMPERATURE | KAIROS_AUTO_MAX_TOKENS |
                               KAIROS_AUTO_CONTEXT | KAIROS_IGNORE_EOS | KAIROS_LOGITS_HASH;
   KAIROS_RETURN_IF_ERROR(ReadStruct(from, kGenerationV1, kFlags, kWords, to));

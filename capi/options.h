@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the structs that callers pass, as they compiled them: takes the bytes this build knows, refuses
-// a longer struct whose extra bytes say something, checks pointers, flags and reserved fields. Values
-// and UTF-8 are for the sidecar to judge, which must not trust this process anyway.
+// Reads the structs that callers pass, as they compiled them: takes the bytes this build knows,
+// refuses a longer struct whose extra bytes say something, checks pointers, flags and reserved
+// fields. Values and UTF-8 are for the sidecar to judge, which must not trust this process anyway.
 #pragma once
 
 #include <string>

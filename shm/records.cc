@@ -104,12 +104,14 @@ Status MeasureMessages(const kairos_turn_options_t& options, uint64_t* bytes) {
       return TooLarge("message tool_call_id: at most 128 bytes");
     }
     // Compared one at a time, so that the sum cannot wrap.
-    if (message.content.size > kContentBytesMax || message.tool_calls_json.size > kContentBytesMax) {
+    if (message.content.size > kContentBytesMax ||
+        message.tool_calls_json.size > kContentBytesMax) {
       return TooLarge("messages: at most 16 MiB of content");
     }
     content += message.content.size + message.tool_calls_json.size;
     if (content > kContentBytesMax) return TooLarge("messages: at most 16 MiB of content");
-    *bytes += sizeof(WireMessage) + message.role.size + message.name.size + message.tool_call_id.size;
+    *bytes += sizeof(WireMessage) + message.role.size + message.name.size +
+              message.tool_call_id.size;
   }
   *bytes += content;
   return Status();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the payloads of ring messages mean: requests (client to sidecar) and replies.
 //
-// 1. A payload is one fixed little-endian struct (Wire*), then variable parts that the struct names by
-//    WireSpan, an offset from the payload's start and a size. Ping and pong are plain bytes.
-// 2. Every fixed struct starts with fixed_size, its size as the writer knows it. Structs only grow at
-//    the end: a reader takes what it knows and reads fields it does not find as zero.
-// 3. Decode functions expect a *private* copy, never the ring itself. They check every span, count and
-//    size, so that a view they return can be read without further checks. They do not judge values
-//    (ranges, UTF-8): that is the sidecar's ingress. The views live as long as the copy.
+// 1. A payload is one fixed little-endian struct (Wire*), then variable parts that the struct names
+//    by WireSpan, an offset from the payload's start and a size. Ping and pong are plain bytes.
+// 2. Every fixed struct starts with fixed_size, its size as the writer knows it. Structs only grow
+//    at the end: a reader takes what it knows and reads fields it does not find as zero.
+// 3. Decode functions expect a *private* copy, never the ring itself. They check every span, count
+//    and size, so that a view they return can be read without further checks. They do not judge
+//    values (ranges, UTF-8): that is the sidecar's ingress. The views live as long as the copy.
 // 4. A Status names the field and the limit in a static sentence and carries a KAIROS_DETAIL_*.
 // 5. Spans of one payload may overlap; totals are limited so that this gains an attacker nothing.
 #pragma once
@@ -140,7 +140,7 @@ struct WireBias {
 static_assert(sizeof(WireBias) == 8);
 
 inline constexpr uint32_t kTurnHasTools = 1;       // WireTurn.given: tools_json, possibly empty
-inline constexpr uint32_t kTurnHasGeneration = 2;  // generation fields are the client's, not defaults
+inline constexpr uint32_t kTurnHasGeneration = 2;  // generation fields are the client's
 
 struct WireTurn {
   uint32_t fixed_size;
@@ -197,8 +197,9 @@ using Payload = std::vector<std::byte>;
 using PayloadView = std::span<const std::byte>;
 
 // ---- Requests, client side ----------------------------------------------------------------------
-// Each replaces *out. The options structs must be normalised: struct_size and the stride of arrays are
-// those of this build (capi/options.h does it). kInvalidArgument names the field that is too large.
+// Each replaces *out. The options structs must be normalised: struct_size and the stride of arrays
+// are those of this build (capi/options.h does it). kInvalidArgument names the field that is too
+// large.
 
 void EncodeSessionRequest(const WireSessionRequest& fields, Payload* out);  // sets fixed_size
 [[nodiscard]] Status EncodeSessionCreate(const kairos_session_options_t& options, Payload* out);

@@ -11,9 +11,9 @@ namespace kairos {
 // sun_path holds 107 bytes and a terminator.
 inline constexpr size_t kSocketPathBytesMax = 107;
 
-// $KAIROS_SOCKET, else $XDG_RUNTIME_DIR/kairos/kairos.sock, else /run/kairos/kairos.sock for root, else
-// /tmp/kairos-<uid>/kairos.sock. Variables that are set but empty count as not set. kInvalidArgument
-// where the result does not fit a socket address. Does not touch the file system.
+// $KAIROS_SOCKET, else $XDG_RUNTIME_DIR/kairos/kairos.sock, else /run/kairos/kairos.sock for root,
+// else /tmp/kairos-<uid>/kairos.sock. Variables that are set but empty count as not set.
+// kInvalidArgument where the result does not fit a socket address. Does not touch the file system.
 [[nodiscard]] Result<std::string> DefaultSocketPath();
 
 }  // namespace kairos

@@ -41,8 +41,8 @@ static int32_t (*const session_messages)(kairos_client_t*, uint64_t, uint64_t, k
                                          int32_t) = kairos_session_messages;
 static int32_t (*const context_read)(kairos_client_t*, uint64_t, uint64_t, kairos_event_t**,
                                      int32_t) = kairos_context_read;
-static int32_t (*const context_write)(kairos_client_t*, uint64_t, int64_t, kairos_string_t, uint64_t*,
-                                      int32_t) = kairos_context_write;
+static int32_t (*const context_write)(kairos_client_t*, uint64_t, int64_t, kairos_string_t,
+                                      uint64_t*, int32_t) = kairos_context_write;
 static int32_t (*const turn_submit)(kairos_client_t*, const kairos_turn_options_t*, uint64_t*) =
     kairos_turn_submit;
 static int32_t (*const turn_cancel)(kairos_client_t*, uint64_t) = kairos_turn_cancel;

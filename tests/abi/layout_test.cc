@@ -65,7 +65,8 @@ TEST(AbiNumbers, AreFrozen) {
 
 TEST(AbiLayoutHash, IsThatOfTheSegmentLayout) {
   EXPECT_EQ(kairos_layout_hash(), LayoutHash());
-  // Layout major 1. Another number means that libraries and sidecars already built refuse each other.
+  // Layout major 1. Another number means that libraries and sidecars already built refuse each
+  // other.
   EXPECT_EQ(LayoutHash(), 0x2b63273c6edd6961u);
 }
 

@@ -41,7 +41,8 @@ class AsyncClient:
         self.close()
 
     def close(self) -> None:
-        # Before the descriptor is closed, or the loop would watch a number that means something else.
+        # Before the descriptor is closed, or the loop would watch a number that means something
+        # else.
         self._loop.remove_reader(self._fd)
         self.client.close()
         for turn in self._turns.values():

@@ -73,7 +73,8 @@ class Client:
 
     def ping(self, size: int = 0, *, spin: bool = False, timeout: float | None = 5.0) -> float:
         """Seconds for an echo of `size` bytes."""
-        return check(lib.kairos_client_ping(self._handle, size, int(spin), timeout_ms(timeout))) / 1e9
+        limit = timeout_ms(timeout)
+        return check(lib.kairos_client_ping(self._handle, size, int(spin), limit)) / 1e9
 
     # -- sessions --
 
@@ -227,7 +228,8 @@ class Session:
         """The task context of a version (0: head), as parsed JSON."""
         return json.loads(self._text(lib.kairos_context_read, version) or "{}")
 
-    def set_context(self, context: str | Mapping[str, Any], *, if_version: int | None = None) -> int:
+    def set_context(self, context: str | Mapping[str, Any], *,
+                    if_version: int | None = None) -> int:
         """Replaces the task context; returns the new version."""
         raw = as_json(context)
         out = ctypes.c_uint64()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the tests find a sidecar: the live one of $KAIROS_SOCKET, or the fake of $KAIROS_FAKE_SIDECAR.
+"""Where the tests find a sidecar: the live one of $KAIROS_SOCKET, or the fake of
+$KAIROS_FAKE_SIDECAR.
 
 Tests that need neither always run once the library loads ($KAIROS_LIBRARY or the loader's path).
 """

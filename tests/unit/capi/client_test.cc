@@ -275,7 +275,8 @@ TEST_F(ClientTest, GivesEveryThreadItsOwnReplies) {
         kairos_session_options_init(&options);
         options.label = {label.data(), label.size()};
         uint64_t session = 0, request = 0;
-        ASSERT_EQ(kairos_session_create(client_, &options, &session, kPatienceMs), 0) << LastError();
+        ASSERT_EQ(kairos_session_create(client_, &options, &session, kPatienceMs), 0)
+            << LastError();
         kairos_session_t record{};
         record.struct_size = sizeof(record);
         ASSERT_EQ(kairos_session_stat(client_, session, &record, kPatienceMs), 0) << LastError();
@@ -408,8 +409,11 @@ TEST_F(ClientTest, BlockedCallsEndWhenTheSidecarDies) {
     kairos_event_t* event = nullptr;
     EXPECT_EQ(kairos_event_next(client_, -1, &event), -KAIROS_UNAVAILABLE);
   });
-  std::thread pinger([&] { EXPECT_EQ(kairos_client_ping(client_, 8, 0, -1), -KAIROS_UNAVAILABLE); });
-  std::thread spinner([&] { EXPECT_EQ(kairos_client_ping(client_, 8, 1, -1), -KAIROS_UNAVAILABLE); });
+  const auto ping = [&](int32_t spin) {
+    EXPECT_EQ(kairos_client_ping(client_, 8, spin, -1), -KAIROS_UNAVAILABLE);
+  };
+  std::thread pinger(ping, 0);
+  std::thread spinner(ping, 1);
 
   sidecar_.DropClients();
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake sidecar as a program, for tests of bindings: `fake_sidecar PATH` serves until its standard
-// input ends. A line "drop" on it closes every attachment; each line read is answered with "ok".
+// The fake sidecar as a program, for tests of bindings: `fake_sidecar PATH` serves until its
+// standard input ends. A line "drop" on it closes every attachment; each line read is answered with
+// "ok".
 #include <cstdio>
 #include <iostream>
 #include <string>

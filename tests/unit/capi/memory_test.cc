@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every allocation of a call is made to fail once: the call says RESOURCE_EXHAUSTED, nothing is lost,
-// and the same call then works. This program's malloc stands in front of the C library's.
+// Every allocation of a call is made to fail once: the call says RESOURCE_EXHAUSTED, nothing is
+// lost, and the same call then works. This program's malloc stands in front of the C library's.
 #include <cstdlib>
 
 #include "tests/unit/capi/client_fixture.h"
@@ -44,8 +44,8 @@ int FailEach(CallBody call) {
   return failures;
 }
 
-// The ring's reassembly buffer grows with the largest record; a failure there is the ring's to survive.
-// After this it has its size, and what allocates is the client library.
+// The ring's reassembly buffer grows with the largest record; a failure there is the ring's to
+// survive. After this it has its size, and what allocates is the client library.
 void GrowReassembly(kairos_client_t* client) {
   ASSERT_GT(kairos_client_ping(client, 65536, 0, kPatienceMs), 0) << LastError();
 }
@@ -111,7 +111,8 @@ TEST(Memory, BlockingCallSurvivesEveryFailedAllocation) {
   kairos_session_t record{};
   record.struct_size = sizeof(record);
 
-  EXPECT_GT(FailEach([&] { return kairos_session_stat(client, session, &record, kPatienceMs); }), 0);
+  const auto stat = [&] { return kairos_session_stat(client, session, &record, kPatienceMs); };
+  EXPECT_GT(FailEach(stat), 0);
 
   EXPECT_EQ(record.id, session);
   kairos_client_close(client);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrong uses of kairos.h get a code: null pointers, closed and invented handles, closing while other
-// threads wait, and clients carried over a fork.
+// Wrong uses of kairos.h get a code: null pointers, closed and invented handles, closing while
+// other threads wait, and clients carried over a fork.
 #include <sys/wait.h>
 #include <unistd.h>
 
