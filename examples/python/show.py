@@ -24,7 +24,8 @@ def connect(description: str | None) -> kairos.Client:
 def numbers(result: kairos.TurnResult) -> str:
     usage = result.usage
     return (f"  [session {result.session_id:016x} version {result.version}: "
-            f"{usage.new_tokens} new, {usage.reused_tokens} reused ({usage.shared_tokens} shared with other sessions), "
+            f"{usage.new_tokens} new, {usage.reused_tokens} reused "
+            f"({usage.shared_tokens} shared with other sessions), "
             f"{usage.recomputed_tokens} recomputed, {usage.generated_tokens} generated; "
             f"first token after {result.ttft_ns / 1e6:.1f} ms, all {result.total_ns / 1e6:.1f} ms]")
 

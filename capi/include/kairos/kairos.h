@@ -268,7 +268,8 @@ KAIROS_API void kairos_message_init(kairos_message_t* message);
 KAIROS_API void kairos_generation_init(kairos_generation_t* generation);
 KAIROS_API void kairos_turn_options_init(kairos_turn_options_t* options);
 /* Queues a turn and returns its request id. -KAIROS_RESOURCE_EXHAUSTED with KAIROS_DETAIL_RING_FULL
- * means: read events, then try again. */
+ * means: read events, then try again. A turn larger than the request ring goes out in pieces, as
+ * events are read. */
 KAIROS_API int32_t kairos_turn_submit(kairos_client_t* client, const kairos_turn_options_t* options,
                                       uint64_t* request_id);
 /* Asks the turn to stop; its final event follows. Cancelling a finished turn is no error. */

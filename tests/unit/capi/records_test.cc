@@ -52,8 +52,8 @@ struct FullTurn {
   FullTurn& operator=(const FullTurn&) = delete;
 
   const std::string role = "user", tool = "tool", content = "What is the weather?",
-                    name = "weather", call_id = "call_1", calls = "[]", tools = R"([{"type":"function"}])",
-                    key = "once", stop0 = "\n\n", stop1 = "END";
+                    name = "weather", call_id = "call_1", calls = "[]",
+                    tools = R"([{"type":"function"}])", key = "once", stop0 = "\n\n", stop1 = "END";
   kairos_message_t messages[2] = {};
   int32_t tokens[3] = {1, -2, 3};
   kairos_string_t stops[2] = {Str(stop0), Str(stop1)};
