@@ -17,7 +17,7 @@ namespace kairos {
 
 struct JinjaLimits {
   uint64_t steps = 5'000'000;          // nodes evaluated, plus text work at 64 bytes a step
-  uint64_t heap_bytes = 256ull << 20;  // everything ever allocated in one rendering
+  uint64_t heap_bytes = 64ull << 20;  // everything ever allocated in one rendering
   uint64_t output_bytes = 8ull << 20;
   uint32_t depth = 600;           // nested evaluations, macro calls included
   uint32_t value_depth = 96;      // nested lists and dicts when printed or compared
