@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/played_turn.h"
+
+#include "base/clock.h"
+
+namespace kairos {
+namespace {
+
+// An empty text is "not given": as an empty tool list it would take the session's tools away.
+kairos_string_t View(const std::string& text) {
+  return {text.empty() ? nullptr : text.data(), text.size()};
+}
+
+}  // namespace
+
+std::string LastError() {
+  char buffer[512];
+  kairos_last_error(buffer, sizeof(buffer));
+  return buffer;
+}
+
+uint64_t SubmitTurn(kairos_client_t* client, const TurnAsk& ask, PlayedTurn* out) {
+  std::vector<kairos_message_t> messages(ask.messages.size());
+  for (size_t i = 0; i < messages.size(); ++i) {
+    kairos_message_init(&messages[i]);
+    messages[i].role = View(ask.messages[i].role);
+    messages[i].name = View(ask.messages[i].name);
+    messages[i].content = View(ask.messages[i].content);
+  }
+  kairos_generation_t generation;
+  kairos_generation_init(&generation);
+  generation.temperature = 0.0f;
+  generation.max_tokens = ask.max_tokens;
+  if (ask.logits_hash) generation.flags |= KAIROS_LOGITS_HASH;
+  if (ask.ignore_eos) generation.flags |= KAIROS_IGNORE_EOS;
+  kairos_turn_options_t options;
+  kairos_turn_options_init(&options);
+  options.session_id = ask.session;
+  options.flags = ask.flags;
+  options.messages = messages.data();
+  options.message_count = static_cast<uint32_t>(messages.size());
+  options.tools_json = View(ask.tools_json);
+  options.generation = &generation;
+  uint64_t request = 0;
+  if (kairos_turn_submit(client, &options, &request) < 0) {
+    out->error = LastError();
+    return 0;
+  }
+  return request;
+}
+
+PlayedTurn PlayTurn(kairos_client_t* client, const TurnAsk& ask) {
+  PlayedTurn turn;
+  const uint64_t begin_ns = MonotonicNs();
+  const uint64_t request = SubmitTurn(client, ask, &turn);
+  if (request == 0) return turn;
+  for (;;) {
+    kairos_event_t* event = nullptr;
+    const int32_t got = kairos_event_next(client, 120'000, &event);
+    if (got <= 0) {
+      turn.error = got == 0 ? "no event for two minutes" : LastError();
+      return turn;
+    }
+    const double now_ms = static_cast<double>(MonotonicNs() - begin_ns) * 1e-6;
+    const int32_t type = kairos_event_type(event);
+    if (type == KAIROS_EVENT_TEXT) {
+      uint32_t count = 0;
+      const int32_t* tokens = kairos_event_tokens(event, &count);
+      if (turn.tokens.empty() && count > 0) turn.ttft_ms = now_ms;
+      turn.tokens.insert(turn.tokens.end(), tokens, tokens + count);
+      const kairos_string_t text = kairos_event_text(event);
+      turn.text.append(text.data, text.size);
+    } else if (type == KAIROS_EVENT_FINAL) {
+      turn.final.struct_size = sizeof(turn.final);
+      kairos_event_final(event, &turn.final);
+      turn.total_ms = now_ms;
+      turn.ok = true;
+    } else if (type == KAIROS_EVENT_ERROR) {
+      const kairos_string_t text = kairos_event_text(event);
+      turn.error.assign(text.data, text.size);
+    }
+    kairos_event_release(event);
+    if (type == KAIROS_EVENT_FINAL || type == KAIROS_EVENT_ERROR) return turn;
+  }
+}
+
+}  // namespace kairos

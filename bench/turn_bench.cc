@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// kairos-bench turns: a conversation played in a session, beside what a stateless server pays for each
+// turn, then kill -9, a restart and the next turn. Everything goes through libkairos to a kairosd that
+// the bench starts.
+#include "bench/turn_bench.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "bench/conversation.h"
+#include "bench/json_line.h"
+#include "bench/played_turn.h"
+#include "bench/sidecar_process.h"
+
+namespace kairos {
+namespace {
+
+struct Row {
+  PlayedTurn session;
+  PlayedTurn stateless;
+};
+
+class TurnBench {
+ public:
+  TurnBench(const TurnBenchOptions& options, Conversation conversation)
+      : options_(options),
+        conversation_(std::move(conversation)),
+        sidecar_(options.daemon, options.model, options.work) {}
+
+  int Run() {
+    if (!sidecar_.Start()) return 1;
+    client_ = sidecar_.Open();
+    if (client_ == nullptr || !CreateSession()) return Complain("session");
+    if (!options_.json) PrintHead();
+    for (size_t i = 0; i < conversation_.turns.size(); ++i) {
+      if (!PlayBoth(i)) return 1;
+      if (rows_.back().session.final.prompt_tokens + options_.max_tokens + 700 > context_tokens_) {
+        std::fprintf(stderr, "the model's context is nearly full after turn %zu; stopping there\n",
+                     i + 1);
+        break;
+      }
+    }
+    const bool equal = Resume();
+    Report(equal);
+    if (options_.sustained_sessions > 0 && !Sustained()) return 1;
+    kairos_client_close(client_);
+    sidecar_.Terminate();
+    const bool replayed = std::all_of(rows_.begin(), rows_.end(), [](const Row& row) {
+      return row.session.tokens == row.stateless.tokens;
+    });
+    return equal && replayed ? 0 : 1;
+  }
+
+ private:
+  bool CreateSession() {
+    kairos_session_options_t options;
+    kairos_session_options_init(&options);
+    return kairos_session_create(client_, &options, &session_, 10'000) == KAIROS_OK;
+  }
+
+  int Complain(const char* what) {
+    std::fprintf(stderr, "kairos-bench turns: %s: %s\n", what, LastError().c_str());
+    return 1;
+  }
+
+  TurnAsk AskFor(size_t index, uint64_t session) const {
+    TurnAsk ask;
+    ask.session = session;
+    if (index == 0) {
+      if (!conversation_.system.empty()) {
+        ask.messages.push_back({"system", "", conversation_.system});
+      }
+      ask.tools_json = conversation_.tools_json;
+    }
+    ask.messages.push_back(conversation_.turns[index]);
+    ask.max_tokens = options_.max_tokens;
+    ask.logits_hash = true;
+    return ask;
+  }
+
+  // The turn on a copy of the session with reuse off, then on the session itself.
+  bool PlayBoth(size_t index) {
+    uint64_t copy = 0;
+    if (kairos_session_fork(client_, session_, 0, &copy, 10'000) < 0) {
+      return Complain("fork") == 0;
+    }
+    Row row;
+    TurnAsk stateless = AskFor(index, copy);
+    stateless.flags = KAIROS_TURN_NO_REUSE;
+    row.stateless = PlayTurn(client_, stateless);
+    if (kairos_session_delete(client_, copy, 10'000) < 0) return Complain("delete") == 0;
+    row.session = PlayTurn(client_, AskFor(index, session_));
+    if (!row.session.ok || !row.stateless.ok) {
+      std::fprintf(stderr, "turn %zu: %s%s\n", index + 1, row.session.error.c_str(),
+                   row.stateless.error.c_str());
+      return false;
+    }
+    rows_.push_back(std::move(row));
+    if (options_.json) {
+      std::fprintf(stderr, "\rturn %zu of %zu", index + 1, conversation_.turns.size());
+    } else {
+      PrintRow(index);
+    }
+    return true;
+  }
+
+  void PrintHead() const {
+    std::printf("%4s  %-4s  %6s  %6s  %12s  %14s  %8s  %s\n", "turn", "from", "new", "reused",
+                "session TTFT", "stateless TTFT", "speed-up", "answer");
+    std::printf("%4s  %-4s  %6s  %6s  %12s  %14s  %8s  %s\n", "", "", "tokens", "tokens", "ms", "ms",
+                "", "(equal tokens either way)");
+  }
+
+  void PrintRow(size_t index) const {
+    const Row& row = rows_.back();
+    std::string answer = row.session.text.substr(0, 46);
+    std::replace(answer.begin(), answer.end(), '\n', ' ');
+    // A cut inside a character would garble a terminal.
+    while (!answer.empty() && (answer.back() & 0x80)) answer.pop_back();
+    const kairos_final_t& final = row.session.final;
+    std::printf("%4zu  %-4s  %6llu  %6llu  %12.1f  %14.1f  %7.1fx  %s %s\n", index + 1,
+                conversation_.turns[index].role.c_str(),
+                static_cast<unsigned long long>(final.new_tokens + final.recomputed_tokens),
+                static_cast<unsigned long long>(final.reused_tokens), row.session.ttft_ms,
+                row.stateless.ttft_ms, row.stateless.ttft_ms / row.session.ttft_ms,
+                row.session.tokens == row.stateless.tokens ? "=" : "DIFFERENT", answer.c_str());
+    std::fflush(stdout);
+  }
+
+  // What an unbroken session says next, on a fork; then kill -9, restart, and what the session says.
+  bool Resume() {
+    TurnAsk ask;
+    ask.messages.push_back(
+        {"user", "", "Please repeat the most important points of what we settled, briefly."});
+    ask.max_tokens = options_.max_tokens;
+    ask.logits_hash = true;
+    uint64_t copy = 0;
+    if (kairos_session_fork(client_, session_, 0, &copy, 10'000) < 0) return Complain("fork") == 0;
+    ask.session = copy;
+    unbroken_ = PlayTurn(client_, ask);
+    kairos_client_close(client_);
+    client_ = nullptr;
+    sidecar_.Kill();
+    if (!options_.json) std::printf("\nkill -9 of kairosd, restart ...\n");
+    const uint64_t begin_ns = MonotonicNs();
+    if (!sidecar_.Start()) return false;
+    restart_ms_ = static_cast<double>(MonotonicNs() - begin_ns) * 1e-6;
+    client_ = sidecar_.Open();
+    if (client_ == nullptr) return Complain("attach after the restart") == 0;
+    ask.session = session_;
+    resumed_ = PlayTurn(client_, ask);
+    const bool equal = unbroken_.ok && resumed_.ok && unbroken_.tokens == resumed_.tokens &&
+                       unbroken_.final.logits_hash == resumed_.final.logits_hash;
+    if (!resumed_.ok) std::fprintf(stderr, "after the restart: %s\n", resumed_.error.c_str());
+    return equal;
+  }
+
+  void Report(bool equal) const {
+    double turn_ns = 0;
+    double model_ns = 0;
+    for (const Row& row : rows_) {
+      turn_ns += static_cast<double>(row.session.final.total_ns);
+      model_ns += static_cast<double>(row.session.final.model_ns);
+    }
+    const double overhead = turn_ns == 0 ? 0 : (turn_ns - model_ns) / turn_ns;
+    const Row& last = rows_.back();
+    if (!options_.json) {
+      std::printf("ready again after %.0f ms (model load included); %llu tokens recomputed, reason "
+                  "restart: %llu\n",
+                  restart_ms_,
+                  static_cast<unsigned long long>(resumed_.final.recomputed_tokens),
+                  static_cast<unsigned long long>(
+                      resumed_.final.recomputed_by[KAIROS_REASON_RESTART]));
+      std::printf("the session goes on with %s tokens as the unbroken one (%zu of them, logits %s)\n",
+                  equal ? "the same" : "DIFFERENT", resumed_.tokens.size(),
+                  equal ? "equal bit for bit" : "differ");
+      std::printf("turn %zu: %.1f ms instead of %.1f ms to the first token, %.1fx; everything but "
+                  "the model's steps: %.2f %% of a turn\n",
+                  rows_.size(), last.session.ttft_ms, last.stateless.ttft_ms,
+                  last.stateless.ttft_ms / last.session.ttft_ms, 100 * overhead);
+      return;
+    }
+    std::fprintf(stderr, "\n");
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const Row& row = rows_[i];
+      JsonLine session("turns.ttft_ms", row.session.ttft_ms, "ms");
+      session.Param("turn", static_cast<double>(i + 1)).Param("mode", std::string("session"));
+      session.Param("reused_tokens", static_cast<double>(row.session.final.reused_tokens));
+      session.Param("new_tokens", static_cast<double>(row.session.final.new_tokens));
+      session.Peer("stateless", row.stateless.ttft_ms, row.stateless.ttft_ms / row.session.ttft_ms);
+      session.Print();
+      JsonLine stateless("turns.ttft_ms", row.stateless.ttft_ms, "ms");
+      stateless.Param("turn", static_cast<double>(i + 1)).Param("mode", std::string("stateless"));
+      stateless.Param("equal_tokens", row.session.tokens == row.stateless.tokens ? 1 : 0).Print();
+    }
+    JsonLine("turns.overhead_share", overhead, "share")
+        .Param("turns", static_cast<double>(rows_.size()))
+        .Print();
+    JsonLine("turns.resume_equal", equal ? 1 : 0, "bool")
+        .Param("tokens", static_cast<double>(resumed_.tokens.size()))
+        .Param("recomputed_tokens", static_cast<double>(resumed_.final.recomputed_tokens))
+        .Param("restart_ms", restart_ms_)
+        .Print();
+  }
+
+  // Many sessions at once, short turns: finished turns per second.
+  bool Sustained() {
+    const uint32_t sessions = options_.sustained_sessions;
+    std::vector<uint64_t> ids(sessions, 0);
+    std::vector<uint32_t> left(sessions, options_.sustained_turns);
+    std::vector<uint64_t> request_of(sessions, 0);
+    const auto submit = [&](uint32_t i) {
+      TurnAsk ask;
+      ask.session = ids[i];
+      const size_t turn = (options_.sustained_turns - left[i]) % conversation_.turns.size();
+      ask.messages.push_back({"user", "", conversation_.turns[turn].content.substr(0, 240)});
+      ask.max_tokens = 16;
+      PlayedTurn failed;
+      request_of[i] = SubmitTurn(client_, ask, &failed);
+      return request_of[i] != 0;
+    };
+    for (uint32_t i = 0; i < sessions; ++i) {
+      if (kairos_session_create(client_, nullptr, &ids[i], 10'000) < 0) {
+        return Complain("session") == 0;
+      }
+    }
+    const uint64_t begin_ns = MonotonicNs();
+    for (uint32_t i = 0; i < sessions; ++i) {
+      if (!submit(i)) return Complain("submit") == 0;
+    }
+    uint32_t done = 0;
+    const uint32_t wanted = sessions * options_.sustained_turns;
+    while (done < wanted) {
+      kairos_event_t* event = nullptr;
+      if (kairos_event_next(client_, 120'000, &event) <= 0) return Complain("event") == 0;
+      const int32_t type = kairos_event_type(event);
+      const uint64_t request = kairos_event_request(event);
+      kairos_event_release(event);
+      if (type == KAIROS_EVENT_ERROR) return Complain("turn refused") == 0;
+      if (type != KAIROS_EVENT_FINAL) continue;
+      ++done;
+      const auto at = static_cast<uint32_t>(
+          std::find(request_of.begin(), request_of.end(), request) - request_of.begin());
+      if (at < sessions && --left[at] > 0 && !submit(at)) return Complain("submit") == 0;
+    }
+    const double seconds = static_cast<double>(MonotonicNs() - begin_ns) * 1e-9;
+    if (options_.json) {
+      JsonLine("turns.sustained_per_second", done / seconds, "1/s")
+          .Param("sessions", sessions)
+          .Param("tokens_per_turn", 16)
+          .Print();
+    } else {
+      std::printf("%u sessions at once: %.2f turns of 16 tokens per second\n", sessions,
+                  done / seconds);
+    }
+    return true;
+  }
+
+  static constexpr uint64_t context_tokens_ = 8192;
+  TurnBenchOptions options_;
+  Conversation conversation_;
+  SidecarProcess sidecar_;
+  kairos_client_t* client_ = nullptr;
+  uint64_t session_ = 0;
+  std::vector<Row> rows_;
+  PlayedTurn unbroken_;
+  PlayedTurn resumed_;
+  double restart_ms_ = 0;
+};
+
+}  // namespace
+
+int RunTurnBench(const TurnBenchOptions& options) {
+  Conversation conversation;
+  std::string error;
+  if (!LoadConversation(options.conversation, &conversation, &error)) {
+    std::fprintf(stderr, "kairos-bench turns: --conversation: %s\n", error.c_str());
+    return 2;
+  }
+  return TurnBench(options, std::move(conversation)).Run();
+}
+
+}  // namespace kairos

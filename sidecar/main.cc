@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// kairosd: reads the settings, starts the daemon, waits for a signal, drains.
+//
+// SIGTERM and SIGINT drain: no new turns, open ones end or are cancelled at drain.timeout, exit 0; a
+// second signal skips the waiting.
+#include <poll.h>
+#include <pthread.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include "base/log.h"
+#include "sidecar/daemon/config.h"
+#include "sidecar/daemon/daemon.h"
+
+namespace kairos {
+namespace {
+
+DaemonOptions OptionsOf(const Config& config) {
+  DaemonOptions options;
+  options.model = config.model;
+  options.control_endpoint = config.control_socket;
+  options.kv_bytes = config.kv_memory;
+  options.drain_timeout_ms = config.drain_timeout_ms;
+  options.ingress.socket_path = config.socket;
+  options.ingress.attachments_max = static_cast<uint32_t>(config.limits_attachments);
+  options.ingress.attachments_per_uid_max = options.ingress.attachments_max;
+  options.ingress.spin_us = config.SpinUs();
+  options.ingress.attachment.in_flight_max =
+      static_cast<uint32_t>(config.limits_in_flight_per_client);
+  const unsigned processors = std::thread::hardware_concurrency();
+  options.engine.threads = config.engine_threads != 0
+                               ? static_cast<uint32_t>(config.engine_threads)
+                               : (processors == 0 ? 1 : processors);
+  options.engine.sequences_max = static_cast<uint32_t>(config.engine_sequences_max);
+  options.engine.chunk_tokens_max = static_cast<uint32_t>(config.engine_chunk_tokens_max);
+  options.engine.step_budget_ns = config.engine_step_budget_ms * 1'000'000;
+  options.catalog.path = config.catalog_path;
+  options.catalog.fsync = config.catalog_durability == "fsync";
+  options.catalog.bytes_max = config.catalog_bytes_max;
+  options.catalog.versions_max = static_cast<uint32_t>(config.catalog_versions_max);
+  options.turns.max_tokens_default = static_cast<uint32_t>(config.limits_max_tokens_default);
+  options.router.sessions_per_uid = static_cast<uint32_t>(config.limits_sessions_per_uid);
+  for (const ConfigGrant& grant : config.grants) {
+    options.grants.push_back({grant.uid, grant.name_space});
+  }
+  return options;
+}
+
+// Blocks the signals that end the daemon, for every thread made after; they are read from the result.
+int BlockedSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGTERM, SIGINT}) sigaddset(&set, number);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  // A reload is not offered; the default would end the daemon when its terminal closes.
+  std::signal(SIGHUP, SIG_IGN);
+  return signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+// Returns after the first signal, or when an operator asked for a drain.
+void WaitForEnd(int signals, const Daemon& daemon) {
+  pollfd entry{signals, POLLIN, 0};
+  while (poll(&entry, 1, 500) <= 0) {
+    if (daemon.drain_requested()) return;
+  }
+  signalfd_siginfo taken;
+  [[maybe_unused]] const ssize_t size = read(signals, &taken, sizeof(taken));
+}
+
+int Run(int argc, char** argv) {
+  ConfigFlags flags;
+  int exit_code = 0;
+  if (!ParseConfigFlags(argc, argv, &flags, &exit_code)) return exit_code;
+  if (flags.show_version) {
+    std::printf("kairosd %s\n", KAIROS_VERSION_TEXT);
+    return 0;
+  }
+  if (flags.print_default) {
+    std::fputs(DefaultConfigText().c_str(), stdout);
+    return 0;
+  }
+  Config config;
+  std::string error;
+  if (const Status status = LoadConfig(flags, environ, &config, &error); !status.ok()) {
+    std::fprintf(stderr, "kairosd: %s\n", error.c_str());
+    return kExitConfig;
+  }
+  if (flags.check_config) {
+    std::fputs(ConfigText(config).c_str(), stdout);
+    return 0;
+  }
+  LogLevel level = LogLevel::kInfo;
+  if (ParseLogLevel(config.log_level, &level)) SetLogLevel(level);
+  if (config.model.empty()) {
+    std::fprintf(stderr, "kairosd: no model: give --model a GGUF file, or a name that "
+                         "`tools/model list` shows\n");
+    return kExitConfig;
+  }
+  const int signals = BlockedSignals();
+  Daemon daemon;
+  if (const int code = daemon.Start(OptionsOf(config), &error); code != 0) {
+    std::fprintf(stderr, "kairosd: %s\n", error.c_str());
+    return code;
+  }
+  WaitForEnd(signals, daemon);
+  LogInfo("daemon", "draining");
+  // A second signal must not wait for the drain.
+  std::thread hurry([signals] {
+    signalfd_siginfo taken;
+    if (read(signals, &taken, sizeof(taken)) == sizeof(taken)) _exit(0);
+  });
+  hurry.detach();
+  daemon.Stop(false);
+  LogInfo("daemon", "stopped");
+  return 0;
+}
+
+}  // namespace
+}  // namespace kairos
+
+int main(int argc, char** argv) { return kairos::Run(argc, argv); }
