@@ -258,7 +258,8 @@ Status SendHello(int socket, const AttachOptions& options) {
     sent = send(socket, &hello, sizeof(hello), MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   if (sent == static_cast<ssize_t>(sizeof(hello))) return Status();
-  // A sidecar that refuses everyone may have answered and closed already; its answer is still there.
+  // A sidecar that refuses everyone may have answered and closed already; its answer is still
+  // there.
   if (errno == EPIPE || errno == ECONNRESET) return Status();
   return Status(Code::kUnavailable, "the hello cannot be sent", errno);
 }

@@ -5,8 +5,8 @@
 //   sidecar  AttachAnswer with the c2s and s2c memfds (SCM_RIGHTS), or with a code and words
 //   both     keep the socket: doorbells, and its end-of-file is the notice of death
 //
-// Sizes and layout are decided by the sidecar; the client checks seals, sizes and layout hash before
-// it maps anything. Plain functions for both sides; none starts a thread.
+// Sizes and layout are decided by the sidecar; the client checks seals, sizes and layout hash
+// before it maps anything. Plain functions for both sides; none starts a thread.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +73,8 @@ bool IsNameSpace(std::string_view name);
 // replacing a socket that is there. Only under the daemon's own lock. Non-blocking.
 Result<Descriptor> ListenForClients(const std::string& path, mode_t mode);
 
-// kUnavailable with EAGAIN as detail: nothing there yet. kInvalidArgument: no hello, say so and close.
+// kUnavailable with EAGAIN as detail: nothing there yet. kInvalidArgument: no hello, say so and
+// close.
 Result<AttachHello> ReceiveHello(int socket);
 
 // What the sidecar offers; used to check a hello and fill the answer.
@@ -97,8 +98,8 @@ Result<AttachAnswer> Negotiate(const AttachHello& hello, const AttachOffer& offe
 // Makes both segments of a negotiated attachment.
 Result<SegmentPair> CreateSegments(const AttachAnswer& answer);
 
-// Sends the answer and, with a welcome, both descriptors. Never blocks; kUnavailable if the client is
-// gone or does not read.
+// Sends the answer and, with a welcome, both descriptors. Never blocks; kUnavailable if the client
+// is gone or does not read.
 Status SendWelcome(int socket, const AttachAnswer& answer, const SegmentPair& pair);
 Status SendRefusal(int socket, Code code, int32_t detail, std::string_view text);
 
@@ -125,8 +126,8 @@ struct ClientAttachment {
   AttachAnswer answer{};
 };
 
-// Blocks up to timeout_ms. kUnavailable: nobody listens; kDeadlineExceeded; the sidecar's own code if
-// it refused, and then, as for every failure, the words are in *text.
+// Blocks up to timeout_ms. kUnavailable: nobody listens; kDeadlineExceeded; the sidecar's own code
+// if it refused, and then, as for every failure, the words are in *text.
 Result<ClientAttachment> AttachToSidecar(const AttachOptions& options, std::string* text);
 
 }  // namespace kairos

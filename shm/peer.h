@@ -19,8 +19,8 @@ struct PeerCredentials {
 // As the kernel noted them when the peer connected.
 Result<PeerCredentials> ReadPeer(int socket);
 
-// A pidfd of the peer, owned by the caller; readable when the peer is dead. kNotFound where there is
-// none to have (another pid namespace, old kernel): then the socket alone tells.
+// A pidfd of the peer, owned by the caller; readable when the peer is dead. kNotFound where there
+// is none to have (another pid namespace, old kernel): then the socket alone tells.
 Result<int> OpenPeerPidfd(int socket, const PeerCredentials& peer);
 
 // True when the peer closed its end or died, without consuming anything.

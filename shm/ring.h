@@ -75,8 +75,8 @@ struct RingView {
 
 namespace shared_word {
 
-// Partner of every Publish: a release store (or RMW) by the one writer, an acquire load by the other
-// side. What was written before the store is visible after the load.
+// Partner of every Publish: a release store (or RMW) by the one writer, an acquire load by the
+// other side. What was written before the store is visible after the load.
 inline uint64_t Load(const uint64_t& word, std::memory_order order) {
   return std::atomic_ref<uint64_t>(const_cast<uint64_t&>(word)).load(order);
 }
@@ -95,7 +95,13 @@ inline void StoreAndFence(uint64_t& word, uint64_t value) {
 // barrier keeps the compiler from reading `from` a second time in place of the copy.
 inline void CopyFromShared(std::byte* to, const std::byte* from, size_t size) {
 #ifdef KAIROS_SHM_WORDWISE
-  for (size_t i = 0; i < size; ++i) {
+  size_t i = 0;
+  for (; i + 8 <= size && (reinterpret_cast<uintptr_t>(from) & 7) == 0; i += 8) {
+    const uint64_t word =
+        __atomic_load_n(reinterpret_cast<const uint64_t*>(from + i), __ATOMIC_RELAXED);
+    std::memcpy(to + i, &word, sizeof(word));
+  }
+  for (; i < size; ++i) {
     to[i] = static_cast<std::byte>(
         __atomic_load_n(reinterpret_cast<const unsigned char*>(from) + i, __ATOMIC_RELAXED));
   }
@@ -107,7 +113,13 @@ inline void CopyFromShared(std::byte* to, const std::byte* from, size_t size) {
 
 inline void CopyToShared(std::byte* to, const std::byte* from, size_t size) {
 #ifdef KAIROS_SHM_WORDWISE
-  for (size_t i = 0; i < size; ++i) {
+  size_t i = 0;
+  for (; i + 8 <= size && (reinterpret_cast<uintptr_t>(to) & 7) == 0; i += 8) {
+    uint64_t word;
+    std::memcpy(&word, from + i, sizeof(word));
+    __atomic_store_n(reinterpret_cast<uint64_t*>(to + i), word, __ATOMIC_RELAXED);
+  }
+  for (; i < size; ++i) {
     __atomic_store_n(reinterpret_cast<unsigned char*>(to) + i,
                      static_cast<unsigned char>(from[i]), __ATOMIC_RELAXED);
   }

@@ -5,8 +5,8 @@
 // 1. Both are sealed against shrinking, growing and further seals, so a peer cannot make an access
 //    fault by truncating. s2c is also sealed against future writable mappings and writes, after the
 //    sidecar mapped it: the client can only read it.
-// 2. Every page exists before the descriptor is passed. The holder of a writable descriptor can still
-//    punch holes into c2s; that zeroes its own bytes and charges pages again, nothing more.
+// 2. Every page exists before the descriptor is passed. The holder of a writable descriptor can
+//    still punch holes into c2s; that zeroes its own bytes and charges pages again, nothing more.
 // 3. Mappings do not survive into a forked child.
 #pragma once
 
@@ -39,8 +39,8 @@ class Segment {
   // Sidecar. kResourceExhausted with errno as detail when descriptors or memory are short.
   // `spec.ring_bytes` satisfies IsRingSize().
   static Result<Segment> Create(const SegmentSpec& spec);
-  // Client. Checks seals, size and header of the untrusted `fd` against `expected` (all fields) before
-  // mapping it; takes no ownership of `fd`. kFailedPrecondition names what does not match.
+  // Client. Checks seals, size and header of the untrusted `fd` against `expected` (all fields)
+  // before mapping it; takes no ownership of `fd`. kFailedPrecondition names what does not match.
   static Result<Segment> Map(int fd, const SegmentSpec& expected);
 
   bool mapped() const { return mapping_ != nullptr; }

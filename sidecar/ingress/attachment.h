@@ -2,8 +2,8 @@
 // One client process as ingress knows it: its socket, its two rings, what it has in flight.
 // Owner: ingress thread. All client-writable memory is read here and nowhere else.
 //
-//   kHello --hello ok--> kLive --end of file, death, violation, over limit--> kLeaving --kDetached--> gone
-//      |                                                                           (conductor answered)
+//   kHello --hello ok--> kLive --end of file, death, violation--> kLeaving --kDetached--> gone
+//      |                                                            (conductor answered)
 //      +--refused, late, gone--> gone
 //
 // 1. A request id is in flight from its record until the reply that ends it; meeting it again is a
@@ -76,8 +76,8 @@ class Attachment {
   Attachment(AttachmentId id, Descriptor socket, const PeerCredentials& peer,
              const AttachmentLimits& limits, IngressPorts* ports, uint64_t now_ns);
 
-  // Reads the hello and answers it. True: live now. False with `*again`: nothing there yet; otherwise
-  // refused or gone.
+  // Reads the hello and answers it. True: live now. False with `*again`: nothing there yet;
+  // otherwise refused or gone.
   bool Welcome(const AttachOffer& offer, uint64_t now_ns, bool* again);
 
   // Takes requests from the ring, at most frames_per_visit frames. Returns how many messages.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of replies into one client's s2c ring. A full ring never blocks ingress: what does not fit
-// waits here, within a limit, and text of the same turn is merged while it waits.
+// The way of replies into one client's s2c ring. A full ring never blocks ingress: what does not
+// fit waits here, within a limit, and text of the same turn is merged while it waits.
 // Owner: ingress thread.
 //
-// 1. Messages leave in the order they came, except that waiting text of a turn joins earlier waiting
-//    text of the same turn when nothing else of that turn was queued in between.
-// 2. Text over `text_bytes_max` is refused with kOverText: the caller ends that turn. Everything else
-//    is accepted up to `bytes_max`, beyond which kOverAll means that the attachment must go.
+// 1. Messages leave in the order they came, except that waiting text of a turn joins earlier
+//    waiting text of the same turn when nothing else of that turn was queued in between.
+// 2. Text over `text_bytes_max` is refused with kOverText: the caller ends that turn. Everything
+//    else is accepted up to `bytes_max`, beyond which kOverAll means that the attachment must go.
 #pragma once
 
 #include <cstdint>

@@ -104,7 +104,9 @@ Status ReadContextWrite(PayloadView payload, Request* request) {
   KAIROS_ASSIGN_OR_RETURN(const ContextWriteView view, DecodeContextWrite(payload));
   if (view.fixed.flags != 0) return Bad("context write flags: must be 0");
   if (view.fixed.session_id == 0) return Bad("session_id: must not be 0");
-  if (view.fixed.if_version < KAIROS_VERSION_ANY) return Bad("if_version: a version, or -1 for any");
+  if (view.fixed.if_version < KAIROS_VERSION_ANY) {
+    return Bad("if_version: a version, or -1 for any");
+  }
   if (view.json.empty()) return Bad("context json: must not be empty");
   if (!IsUtf8(view.json)) return BadText("context json: must be UTF-8");
   request->session = {view.fixed.session_id};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the private copy of one ring message to a checked Request, or to a refusal that names the field
-// and its limit. Everything the conductor may rely on without looking again is checked here: ranges,
-// finite numbers, UTF-8, counts. No state; ingress thread (and fuzz targets).
+// From the private copy of one ring message to a checked Request, or to a refusal that names the
+// field and its limit. Everything the conductor may rely on without looking again is checked here:
+// ranges, finite numbers, UTF-8, counts. No state; ingress thread (and fuzz targets).
 #pragma once
 
 #include <string_view>
@@ -19,8 +19,8 @@ struct RequestLimits {
 };
 
 // Fills kind and the fields of `type` in *request; attachment, id, received_ns and uid are the
-// caller's, and received_ns is read for the deadline. A refusal with KAIROS_DETAIL_PROTOCOL means that
-// the bytes are no record of that type at all. kPing is not a request.
+// caller's, and received_ns is read for the deadline. A refusal with KAIROS_DETAIL_PROTOCOL means
+// that the bytes are no record of that type at all. kPing is not a request.
 [[nodiscard]] Status ReadRequest(RecordType type, PayloadView payload, const RequestLimits& limits,
                                  Request* request);
 

@@ -106,7 +106,8 @@ Status RingIngress::Open() {
   KAIROS_ASSIGN_OR_RETURN(listener_, ListenForClients(options_.socket_path, options_.socket_mode));
   epoll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
   spare_ = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!epoll_.valid() || !Watch(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListen, 0) ||
+  if (!epoll_.valid() ||
+      !Watch(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListen, 0) ||
       !Watch(epoll_.get(), EPOLL_CTL_ADD, own_waker_.fd(), EPOLLIN, kWaker, 0)) {
     return Status(Code::kResourceExhausted, "ingress cannot watch its descriptors", errno);
   }
@@ -187,7 +188,8 @@ void RingIngress::Visit(Attachment& attachment, uint64_t now_ns) {
 
 void RingIngress::BoundBuffers(Attachment& attachment, uint64_t now_ns) {
   const bool live = attachment.phase() == Attachment::Phase::kLive;
-  const uint64_t held = live && attachment.ring().in_message() ? attachment.ring().buffer_bytes() : 0;
+  const bool holds = live && attachment.ring().in_message();
+  const uint64_t held = holds ? attachment.ring().buffer_bytes() : 0;
   buffered_bytes_ = buffered_bytes_ - attachment.buffer_counted + held;
   attachment.buffer_counted = held;
   if (held == 0 || buffered_bytes_ <= options_.buffered_bytes_max) return;
@@ -347,8 +349,8 @@ void RingIngress::AcceptOne(Descriptor socket, uint64_t now_ns) {
   if (!peer.ok()) return;
   // Descriptors are given out lowest first, so this number tells how many are in use.
   const uint64_t room = std::max<uint64_t>(options_.descriptors_reserved, descriptor_limit_ / 5);
-  const bool is_short = static_cast<uint64_t>(socket.get()) + 4 + std::min(room, descriptor_limit_ / 2) >
-                        descriptor_limit_;
+  const uint64_t needed = static_cast<uint64_t>(socket.get()) + 4;
+  const bool is_short = needed + std::min(room, descriptor_limit_ / 2) > descriptor_limit_;
   if (RefuseClient(socket.get(), *peer, is_short)) return;
   while (next_id_ == 0 || attachments_.contains(next_id_)) ++next_id_;
   const AttachmentId id{next_id_++};

@@ -4,10 +4,10 @@
 // Owner: ingress thread, which runs `if (DoWork(now) == 0) Wait()`. It blocks only inside Wait().
 //
 // 1. A full queue to the conductor stops the reading of rings; nothing is dropped.
-// 2. An attachment that was looked at stays "hot" (polled in each round) until ingress goes to sleep;
-//    then it is announced as asleep and comes back by doorbell. Idle clients cost nothing.
-// 3. A sweep looks for records without doorbell: every sweep_ns while there was traffic lately, else
-//    once a second. It is a net below the sleep protocol, and what it catches is counted.
+// 2. An attachment that was looked at stays "hot" (polled in each round) until ingress goes to
+//    sleep; then it is announced as asleep and comes back by doorbell. Idle clients cost nothing.
+// 3. A sweep looks for records without doorbell: every sweep_ns while there was traffic lately,
+//    else once a second. It is a net below the sleep protocol, and what it catches is counted.
 // 4. Answers to pings come from here, without the conductor.
 #pragma once
 
@@ -55,8 +55,8 @@ struct IngressOptions {
 
 class RingIngress {
  public:
-  // Listens on the socket path; the caller holds the daemon's lock. The queues and wakers outlive the
-  // ingress; `own_waker` is woken by whoever pushes replies or wants the thread back.
+  // Listens on the socket path; the caller holds the daemon's lock. The queues and wakers outlive
+  // the ingress; `own_waker` is woken by whoever pushes replies or wants the thread back.
   static Result<std::unique_ptr<RingIngress>> Create(const IngressOptions& options,
                                                      SpscQueue<Request>& requests,
                                                      Waker& conductor_waker,
@@ -65,11 +65,11 @@ class RingIngress {
   RingIngress(const RingIngress&) = delete;
   RingIngress& operator=(const RingIngress&) = delete;
 
-  // A bounded round over everything there is to do. Never blocks. Returns how much was done; 0 means
-  // that Wait() is in order.
+  // A bounded round over everything there is to do. Never blocks. Returns how much was done; 0
+  // means that Wait() is in order.
   int DoWork(uint64_t now_ns);
-  // Spins a little, then sleeps until a client, a reply, a timer or a Wake(); at most max_ms (-1: no
-  // limit).
+  // Spins a little, then sleeps until a client, a reply, a timer or a Wake(); at most max_ms (-1:
+  // no limit).
   void Wait(int max_ms = -1);
 
   // Any thread.

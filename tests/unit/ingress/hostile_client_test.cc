@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients that break the ring protocol, at their own memory, with everything a process can do to it.
+// Clients that break the ring protocol, at their own memory, with everything a process can do to
+// it.
 #include <atomic>
 #include <random>
 #include <set>
@@ -209,8 +210,8 @@ TEST(HostileClient, CannotMakeIngressHoldMoreThanTheTotalOfHalfSentRequests) {
   EXPECT_TRUE(rig.PingWorks(neighbour, 1));
 }
 
-// A second thread rewrites headers, payloads and the tail while ingress parses. Whatever is seen must
-// be an intact private copy or an expulsion; run under thread and address sanitizers.
+// A second thread rewrites headers, payloads and the tail while ingress parses. Whatever is seen
+// must be an intact private copy or an expulsion; run under thread and address sanitizers.
 TEST(HostileClient, GainsNothingByMutatingWhatIsBeingParsed) {
   const uint64_t seed = 7;
   uint64_t expelled = 0, turns = 0;
