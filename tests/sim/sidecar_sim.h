@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sidecar without threads, sockets or a model: the real conductor, catalog, journal, text thread,
+// renderer and tokenizer, a fake engine and a clock that only the test moves. One seed is one run.
+#pragma once
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sidecar/session/conductor.h"
+#include "tests/sim/fake_engine.h"
+#include "tests/unit/chat/tiny_vocabulary.h"
+
+namespace kairos {
+
+class SidecarSim {
+ public:
+  struct Outcome {
+    std::vector<Reply> replies;
+    std::string text;
+    const Reply* last() const { return replies.empty() ? nullptr : &replies.back(); }
+    bool final() const { return last() != nullptr && last()->kind == ReplyKind::kFinal; }
+    const kairos_final_t& figures() const { return last()->final; }
+  };
+
+  explicit SidecarSim(uint32_t kv_slots = 512) : kv_slots_(kv_slots) {
+    char path[] = "/tmp/kairos-sim.XXXXXX";
+    folder_ = mkdtemp(path);
+    vocabulary_.AddMerge("z", "z");  // a vocabulary without merges is refused
+    vocabulary_.Add("<|im_start|>", TokenKind::kControl);
+    end_token_ = vocabulary_.Add("<|im_end|>", TokenKind::kControl);
+    std::string error;
+    tokenizer_ = vocabulary_.Build();
+    renderer_ = ChatRenderer::Create("", "", "<|im_end|>", &error).Take();
+    Boot();
+  }
+  ~SidecarSim() {
+    Halt();
+    [[maybe_unused]] const int status = std::system(("rm -rf " + folder_).c_str());
+  }
+
+  // As after kill -9: everything in memory is gone, the catalog stays.
+  void Restart() {
+    Halt();
+    Boot();
+  }
+
+  RequestId Send(Request request) {
+    request.id = RequestId{++next_request_};
+    request.received_ns = now_ns_;
+    if (request.name_space.empty()) request.name_space = "default";
+    if (request.attachment.value == 0) request.attachment = AttachmentId{1};
+    EXPECT_TRUE(requests_->TryPush(std::move(request)));
+    return RequestId{next_request_};
+  }
+
+  RequestId SendTurn(SessionId session, std::vector<ChatMessage> messages, uint32_t max_tokens = 20,
+                     uint32_t flags = 0) {
+    return Send(TurnOf(session, std::move(messages), max_tokens, flags));
+  }
+
+  static Request TurnOf(SessionId session, std::vector<ChatMessage> messages,
+                        uint32_t max_tokens = 20, uint32_t flags = 0) {
+    Request request;
+    request.kind = RequestKind::kTurnSubmit;
+    request.session = session;
+    request.turn.emplace();
+    request.turn->messages = std::move(messages);
+    request.turn->max_tokens = max_tokens;
+    request.turn->flags = flags;
+    return request;
+  }
+
+  static Request Operation(RequestKind kind, SessionId session, uint64_t version = 0) {
+    Request request;
+    request.kind = kind;
+    request.session = session;
+    request.version = version;
+    return request;
+  }
+
+  // One round of every thread.
+  void Round() {
+    now_ns_ += 1'000'000;
+    conductor_->DoWork(now_ns_);
+    text_->DoWork();
+    journal_->DoWork();
+    engine_->DoWork(now_ns_);
+    conductor_->DoWork(now_ns_);
+    while (std::optional<Reply> reply = replies_->TryPop()) {
+      if (reply->kind == ReplyKind::kDetached) {
+        ++detached;
+        continue;
+      }
+      Outcome& outcome = outcomes_[reply->id.value];
+      outcome.text += reply->kind == ReplyKind::kText ? reply->text : "";
+      outcome.replies.push_back(std::move(*reply));
+    }
+  }
+  void Rounds(int count) {
+    for (int i = 0; i < count; ++i) Round();
+  }
+  const Outcome& Settle(RequestId request) {
+    Rounds(120);
+    return outcomes_[request.value];
+  }
+  const Outcome& Play(SessionId session, std::vector<ChatMessage> messages,
+                      uint32_t max_tokens = 20, uint32_t flags = 0) {
+    return Settle(SendTurn(session, std::move(messages), max_tokens, flags));
+  }
+  const Outcome& Run(Request request) { return Settle(Send(std::move(request))); }
+  const Outcome& outcome(RequestId request) { return outcomes_[request.value]; }
+
+  SessionId Create(int32_t fidelity = 0) {
+    Request request = Operation(RequestKind::kSessionCreate, SessionId{});
+    request.fidelity = fidelity;
+    return Run(std::move(request)).last()->session;
+  }
+  std::string Messages(SessionId session, uint64_t version = 0) {
+    return Run(Operation(RequestKind::kSessionMessages, session, version)).last()->text;
+  }
+
+  FakeEngine& engine() { return *engine_; }
+  Conductor& conductor() { return *conductor_; }
+  TokenId end_token() const { return end_token_; }
+  int detached = 0;
+
+ private:
+  void Boot() {
+    std::string error;
+    CatalogOptions catalog_options;
+    catalog_options.path = folder_ + "/catalog.db";
+    auto catalog = Catalog::Open(catalog_options, &error);
+    ASSERT_TRUE(catalog.ok()) << error;
+    std::vector<SessionRecord> sessions = (*catalog)->LoadSessions().Take();
+    journal_ = std::make_unique<Journal>(catalog.Take());
+    text_ = std::make_unique<TextThread>(*renderer_, *tokenizer_);
+    engine_ = std::make_unique<FakeEngine>(end_token_);
+    requests_ = std::make_unique<SpscQueue<Request>>(256);
+    replies_ = std::make_unique<SpscQueue<Reply>>(8192);
+    control_requests_ = std::make_unique<SpscQueue<ControlRequest>>(16);
+    control_replies_ = std::make_unique<SpscQueue<ControlReply>>(16);
+    ConductorOptions options;
+    options.turns.context_tokens = 4096;
+    options.turns.slot_bytes = 1024;
+    options.model = "tiny";
+    options.kv_slots = kv_slots_;
+    conductor_ = std::make_unique<Conductor>(
+        Conductor::Parts{*engine_, *journal_, *text_, *tokenizer_, RuleFilter(), *requests_,
+                         *replies_, ingress_waker_, *control_requests_, *control_replies_,
+                         control_waker_},
+        options, std::move(sessions));
+  }
+  void Halt() {
+    conductor_.reset();
+    engine_.reset();
+    text_.reset();
+    journal_.reset();
+  }
+
+  uint32_t kv_slots_;
+  std::string folder_;
+  TinyVocabulary vocabulary_;
+  TokenId end_token_ = 0;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<ChatRenderer> renderer_;
+  std::unique_ptr<Journal> journal_;
+  std::unique_ptr<TextThread> text_;
+  std::unique_ptr<FakeEngine> engine_;
+  std::unique_ptr<SpscQueue<Request>> requests_;
+  std::unique_ptr<SpscQueue<Reply>> replies_;
+  std::unique_ptr<SpscQueue<ControlRequest>> control_requests_;
+  std::unique_ptr<SpscQueue<ControlReply>> control_replies_;
+  Waker ingress_waker_;
+  Waker control_waker_;
+  std::unique_ptr<Conductor> conductor_;
+  std::map<uint64_t, Outcome> outcomes_;
+  uint64_t next_request_ = 0;
+  uint64_t now_ns_ = 1'000'000'000;
+};
+
+}  // namespace kairos
