@@ -51,24 +51,24 @@ const Key kKeys[] = {
      "session catalog; empty: sessions.db in the state directory"},
     {"catalog.durability", Kind::kChoice, &Config::catalog_durability, "process", 0, 0,
      "process fsync", "what a committed turn survives: kill -9, or also power loss"},
-    {"catalog.bytes_max", Kind::kBytes, &Config::catalog_bytes_max, "1GiB", 1u << 20, 1ull << 42, "",
-     "size limit of the catalog; turns are refused beyond"},
+    {"catalog.bytes_max", Kind::kBytes, &Config::catalog_bytes_max, "1GiB", 1u << 20, 1ull << 42,
+     "", "size limit of the catalog; turns are refused beyond"},
     {"catalog.versions_max", Kind::kCount, &Config::catalog_versions_max, "64", 1, 100'000, "",
      "versions kept of each session"},
     {"engine.threads", Kind::kCount, &Config::engine_threads, "0", 0, 1024, "",
      "compute threads; 0: one for each processor"},
     {"engine.step_budget", Kind::kDurationMs, &Config::engine_step_budget_ms, "50ms", 0, 10'000, "",
      "target time of one step; bounds cancel and time between tokens; 0: none"},
-    {"engine.chunk_tokens_max", Kind::kCount, &Config::engine_chunk_tokens_max, "512", 32, 65'536, "",
-     "prefill tokens of one step, all sequences together"},
+    {"engine.chunk_tokens_max", Kind::kCount, &Config::engine_chunk_tokens_max, "512", 32, 65'536,
+     "", "prefill tokens of one step, all sequences together"},
     {"engine.sequences_max", Kind::kCount, &Config::engine_sequences_max, "64", 1, 4096, "",
      "turns computed at the same time"},
     {"kv.memory", Kind::kBytes, &Config::kv_memory, "1GiB", 1u << 20, 1ull << 44, "",
      "memory for KV blocks"},
     {"limits.attachments", Kind::kCount, &Config::limits_attachments, "256", 1, 65'536, "",
      "client processes at the same time"},
-    {"limits.sessions_per_uid", Kind::kCount, &Config::limits_sessions_per_uid, "4096", 1, kMany, "",
-     "sessions of one user"},
+    {"limits.sessions_per_uid", Kind::kCount, &Config::limits_sessions_per_uid, "4096", 1, kMany,
+     "", "sessions of one user"},
     {"limits.in_flight_per_client", Kind::kCount, &Config::limits_in_flight_per_client, "64", 1,
      4096, "", "requests of one client that await their end"},
     {"limits.max_tokens_default", Kind::kCount, &Config::limits_max_tokens_default, "512", 1, kMany,
@@ -143,7 +143,9 @@ bool HasWord(std::string_view words, std::string_view word) {
 }
 
 std::string Range(const Key& key) {
-  const char* unit = key.kind == Kind::kBytes ? " bytes" : key.kind == Kind::kDurationMs ? " ms" : "";
+  const char* unit = "";
+  if (key.kind == Kind::kBytes) unit = " bytes";
+  if (key.kind == Kind::kDurationMs) unit = " ms";
   return std::to_string(key.min) + " to " + std::to_string(key.max) + unit;
 }
 
@@ -205,7 +207,8 @@ const char* CheckText(const Key& key, std::string_view text) {
 }
 
 Status SetKey(Config* config, const Key& key, std::string_view text, std::string* error) {
-  const std::string name = std::string(key.name) + ": \"" + std::string(text.substr(0, 100)) + "\" ";
+  const std::string shown(text.substr(0, 100));
+  const std::string name = std::string(key.name) + ": \"" + shown + "\" ";
   if (const auto* member = std::get_if<uint64_t Config::*>(&key.member)) {
     uint64_t number = 0;
     const char* fault = ParseNumberKey(key, text, &number);
@@ -286,8 +289,8 @@ Status ApplyTable(const toml::table& table, const std::string& prefix, std::stri
       text = std::to_string(value.as_integer()->get());
     } else if (value.is_floating_point()) {
       char digits[32];
-      const auto end = std::to_chars(digits, digits + sizeof(digits), value.as_floating_point()->get());
-      text.assign(digits, end.ptr);
+      const double number = value.as_floating_point()->get();
+      text.assign(digits, std::to_chars(digits, digits + sizeof(digits), number).ptr);
     } else {
       return Refuse(error, Place(source, value) + name + " must be a string or a number");
     }
@@ -303,7 +306,8 @@ Status ApplyTable(const toml::table& table, const std::string& prefix, std::stri
 std::string ToEnvironmentName(const char* key) {
   std::string name = "KAIROS_";
   for (; *key != '\0'; ++key) {
-    name.push_back(*key == '.' ? '_' : static_cast<char>(*key >= 'a' && *key <= 'z' ? *key - 32 : *key));
+    const bool lower = *key >= 'a' && *key <= 'z';
+    name.push_back(*key == '.' ? '_' : static_cast<char>(lower ? *key - 32 : *key));
   }
   return name;
 }
@@ -421,7 +425,8 @@ Status ApplyConfigText(Config* config, std::string_view toml, std::string_view s
   const toml::parse_result parsed = toml::parse(toml, source);
   if (!parsed) {
     const toml::parse_error& fault = parsed.error();
-    return Refuse(error, std::string(source) + ":" + std::to_string(fault.source().begin.line) + ": " +
+    const std::string line = std::to_string(fault.source().begin.line);
+    return Refuse(error, std::string(source) + ":" + line + ": " +
                              std::string(fault.description()));
   }
   Config changed = *config;
@@ -497,7 +502,7 @@ Status ResolveConfig(Config* config, std::string* error) {
   if (config->catalog_path.empty()) {
     const std::string directory = StateDirectory();
     if (directory.empty()) {
-      return Refuse(error, "catalog.path: not given, and no $STATE_DIRECTORY or $HOME to put it in");
+      return Refuse(error, "catalog.path: not given, and no $STATE_DIRECTORY or $HOME for it");
     }
     config->catalog_path = directory + "/sessions.db";
   }

@@ -56,7 +56,8 @@ struct Config {
 // Every key at its default; paths are still empty.
 Config DefaultConfig();
 // Sets one key from text. INVALID_ARGUMENT; *error names the key, the value's fault and the limit.
-Status SetConfigKey(Config* config, std::string_view key, std::string_view value, std::string* error);
+Status SetConfigKey(Config* config, std::string_view key, std::string_view value,
+                    std::string* error);
 // Applies TOML text. `source` is named in errors, with the line. On failure *config is unchanged.
 Status ApplyConfigText(Config* config, std::string_view toml, std::string_view source,
                        std::string* error);

@@ -54,7 +54,8 @@ TEST(Config, NamesKeyLineAndLimitOfWrongValues) {
     const char* words;
   } table[] = {
       {"modle = \"x\"", "did you mean \"model\""},
-      {"\n[engine]\nthread = 1", "t:3: unknown key \"engine.thread\", did you mean \"engine.threads\""},
+      {"\n[engine]\nthread = 1",
+       "t:3: unknown key \"engine.thread\", did you mean \"engine.threads\""},
       {"zzzzzzzzzzzzzzzzzz = 1", "unknown key \"zzzzzzzzzzzzzzzzzz\""},
       {"engine = 1", "unknown key \"engine\""},
       {"[engine]\nthreads = -1", "engine.threads"},
