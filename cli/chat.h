@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// A chat at the terminal through libkairos. One thread; blocks on the terminal and on the sidecar.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace kairos {
+
+struct ChatOptions {
+  std::string socket;   // empty: the default
+  std::string session;  // hex; empty: a new one
+  std::string system;
+  uint32_t max_tokens = 0;
+  bool json = false;    // one JSON object per turn on stdout instead of a stream
+};
+
+// Returns the exit code: 0 at the end of input or /quit.
+int RunChat(const ChatOptions& options);
+
+}  // namespace kairos
