@@ -36,10 +36,10 @@ class DeviceMemory {
 };
 
 struct DeviceProperties {
-  std::string name;             // "host"
-  uint32_t compute_units = 0;   // cores this process may run on
-  uint64_t memory_bytes = 0;    // in total, not what is free
-  bool host_addressable = true; // pointers may be dereferenced by the host
+  std::string name;              // "host"
+  uint32_t compute_units = 0;    // cores this process may run on
+  uint64_t memory_bytes = 0;     // in total, not what is free
+  bool host_addressable = true;  // pointers may be dereferenced by the host
 };
 
 class Device {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of activations in the forms that the matrices reading them want: 8-bit groups, float, or both.
+// Rows of activations in the forms that the matrices reading them want: 8-bit groups, float, or
+// both.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ class Activations {
   }
 
   // Columns [col, col + count) of `row`; col and count are multiples of 32.
-  void Write(const KernelTable& kernels, uint32_t row, uint32_t col, uint32_t count, const float* x) {
+  void Write(const KernelTable& kernels, uint32_t row, uint32_t col, uint32_t count,
+             const float* x) {
     const uint64_t at = uint64_t{row} * cols_ + col;
     if (float_) std::memcpy(floats_.data() + at, x, count * sizeof(float));
     if (quantized_) {

@@ -3,8 +3,8 @@
 // fans (sequence, block of queries, KV head, 256-token run) out over the worker pool.
 //
 // 1. A query reads its own block in 16 bits and every earlier block sealed (16 bits when exact).
-//    Blocks that fill inside the step are sealed before any later block of the layer attends, so the
-//    result does not depend on how a prompt was cut into steps.
+//    Blocks that fill inside the step are sealed before any later block of the layer attends, so
+//    the result does not depend on how a prompt was cut into steps.
 // 2. 16-bit tiles of a block that both begins and fills in this step live in scratch for one layer.
 //    The unfinished last block lives in the open slots; when the step starts inside an older open
 //    block, it is built in scratch and copied over after that layer's queries are done.
@@ -30,11 +30,11 @@ class Attention {
  public:
   Attention(const Model& model, KvArena& arena, WorkerPool& pool);
 
-  // Before the layers of a step. `segments` stay valid until the step ends; rows of the step are the
-  // segments' tokens in order.
+  // Before the layers of a step. `segments` stay valid until the step ends; rows of the step are
+  // the segments' tokens in order.
   void Plan(std::span<const Segment> segments);
-  // `qkv` [rows, query_dim + 2 * kv_dim] float, keys and queries rotated in place. Writes the layer's
-  // KV and the attention result, [rows, query_dim], to `out`.
+  // `qkv` [rows, query_dim + 2 * kv_dim] float, keys and queries rotated in place. Writes the
+  // layer's KV and the attention result, [rows, query_dim], to `out`.
   void RunLayer(uint32_t layer, float* qkv, Activations* out);
 
  private:
@@ -80,11 +80,12 @@ class Attention {
   uint8_t* SealedTile(const Span& span, uint32_t block, uint32_t layer, uint32_t kv_head) const;
   Tiles SlotTiles(SlotId k, SlotId v, uint32_t layer, uint32_t kv_head) const;
   void StoreSpan(const Span& span, uint32_t layer, uint32_t kv_head, float* qkv);
-  void RunSplit(const Span& span, uint32_t layer, uint32_t kv_head, uint32_t split, const float* qkv,
-                const Partials& at, void* scratch) const;
+  void RunSplit(const Span& span, uint32_t layer, uint32_t kv_head, uint32_t split,
+                const float* qkv, const Partials& at, void* scratch) const;
   void Merge(const Span& span, uint32_t kv_head, const Partials& from, float* row_scratch,
              Activations* out) const;
-  void RunItem(const Item& item, uint32_t layer, uint32_t worker, const float* qkv, Activations* out);
+  void RunItem(const Item& item, uint32_t layer, uint32_t worker, const float* qkv,
+               Activations* out);
   void MoveToOpen(const Span& span, uint32_t layer);
 
   const Model& model_;

@@ -294,9 +294,11 @@ void BatchEngine::RunStep() {
     planned_[i]->computed += segments_[i].count;
     planned_[i]->model_ns += end - begin;
   }
-  for (size_t i = 0; i < sampled_.size(); ++i) AcceptToken(*sampled_[i], std::move(samples_[i]), end);
+  for (size_t i = 0; i < sampled_.size(); ++i)
+    AcceptToken(*sampled_[i], std::move(samples_[i]), end);
   for (Running* sequence : planned_) {
-    if (!sequence->samples() && sequence->left() == 0) Finish(*sequence, FinishCause::kPrefilled, end);
+    if (!sequence->samples() && sequence->left() == 0)
+      Finish(*sequence, FinishCause::kPrefilled, end);
   }
   std::erase_if(active_, [](const auto& sequence) { return sequence->finished; });
   counters_.steps.fetch_add(1, std::memory_order_relaxed);
@@ -308,7 +310,8 @@ void BatchEngine::RunStep() {
 void BatchEngine::AcceptToken(Running& sequence, Sample&& sample, uint64_t now_ns) {
   const SamplingParams& params = sequence.spec.sampling;
   if (sequence.first_token_ns == 0) sequence.first_token_ns = now_ns;
-  if (params.logits_hash) sequence.logits_hash = HashChain(sequence.logits_hash, sample.logits_hash);
+  if (params.logits_hash)
+    sequence.logits_hash = HashChain(sequence.logits_hash, sample.logits_hash);
   sequence.spec.tokens.push_back(sample.token);
   EngineEvent event;
   event.kind = EngineEvent::Kind::kToken;
@@ -365,8 +368,10 @@ bool BatchEngine::FlushEvents() {
 }
 
 void BatchEngine::PublishCounts() {
-  counters_.sequences_running.store(static_cast<uint32_t>(active_.size()), std::memory_order_relaxed);
-  counters_.sequences_waiting.store(static_cast<uint32_t>(waiting_.size()), std::memory_order_relaxed);
+  counters_.sequences_running.store(static_cast<uint32_t>(active_.size()),
+                                    std::memory_order_relaxed);
+  counters_.sequences_waiting.store(static_cast<uint32_t>(waiting_.size()),
+                                    std::memory_order_relaxed);
 }
 
 bool BatchEngine::DoWork(uint64_t now_ns) {

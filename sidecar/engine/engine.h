@@ -23,13 +23,13 @@
 
 namespace kairos {
 
-class Model;       // sidecar/engine/models/model.h: weights and hyper-parameters, immutable
-class KvArena;     // sidecar/engine/kv_arena.h: memory of the slots
+class Model;    // sidecar/engine/models/model.h: weights and hyper-parameters, immutable
+class KvArena;  // sidecar/engine/kv_arena.h: memory of the slots
 
 struct EngineOptions {
-  uint32_t threads = 2;               // compute threads, this one included
-  uint32_t sequences_max = 64;        // in one step
-  uint32_t chunk_tokens_max = 512;    // prefill tokens of one step, all sequences
+  uint32_t threads = 2;                  // compute threads, this one included
+  uint32_t sequences_max = 64;           // in one step
+  uint32_t chunk_tokens_max = 512;       // prefill tokens of one step, all sequences
   uint64_t step_budget_ns = 50'000'000;  // 0: no budget, chunk_tokens_max alone bounds a step
   std::vector<std::string> token_bytes;  // per token, for stop strings (token_bytes.h); or empty
   std::vector<TokenId> end_tokens;       // end a generation unless ignore_eos
@@ -47,7 +47,8 @@ struct EngineCounters {
 
 class Engine {
  public:
-  // `model` and `arena` outlive the engine. Starts the worker pool's threads, not the engine thread.
+  // `model` and `arena` outlive the engine. Starts the worker pool's threads, not the engine
+  // thread.
   static Result<std::unique_ptr<Engine>> Create(const Model& model, KvArena& arena,
                                                 const EngineOptions& options);
   virtual ~Engine() = default;

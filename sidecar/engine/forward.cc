@@ -108,8 +108,8 @@ void Forward::Norm(uint32_t rows, const float* weight, const Projection& reader)
   });
 }
 
-void Forward::Multiply(const PackedMatrix& matrix, const Activations& x, const Tile& tile, float* out,
-                       uint64_t out_stride) const {
+void Forward::Multiply(const PackedMatrix& matrix, const Activations& x, const Tile& tile,
+                       float* out, uint64_t out_stride) const {
   const uint32_t end = tile.panel + tile.panels;
   if (matrix.type == WeightType::kF32 || matrix.type == WeightType::kF16) {
     kernels_.matmul_float(matrix, tile.panel, end, x.floats(tile.row), x.cols(), tile.rows, out,
@@ -120,7 +120,8 @@ void Forward::Multiply(const PackedMatrix& matrix, const Activations& x, const T
   }
 }
 
-void Forward::Project(const Projection& projection, const Activations& x, uint32_t rows, float* out) {
+void Forward::Project(const Projection& projection, const Activations& x, uint32_t rows,
+                      float* out) {
   const uint64_t width = projection.rows();
   const Grid grid = PlanGrid(rows, projection.panels(), 1);
   pool_.Run(grid.items(), [&](uint32_t item, uint32_t) {
@@ -150,8 +151,9 @@ void Forward::ProjectAndAdd(const Projection& projection, const Activations& x, 
     float* out = workers_[worker].data();
     Multiply(view, x, {tile.row, tile.rows, 0, tile.panels}, out, view.rows);
     for (uint32_t i = 0; i < tile.rows; ++i) {
-      kernels_.add(hidden_.data() + uint64_t{tile.row + i} * shape_.hidden + tile.panel * kPanelRows,
-                   out + uint64_t{i} * view.rows, view.rows);
+      kernels_.add(
+          hidden_.data() + uint64_t{tile.row + i} * shape_.hidden + tile.panel * kPanelRows,
+          out + uint64_t{i} * view.rows, view.rows);
     }
   });
 }
@@ -166,11 +168,13 @@ void Forward::GateUp(const LayerWeights& layer, uint32_t rows) {
     const uint32_t width = tile.panels * kPanelRows;
     float* gate = workers_[worker].data();
     float* up = gate + uint64_t{tile.rows} * width;
-    Multiply(PanelsOf(layer.gate_up.parts[0], tile.panel, tile.panels), normed_, piece, gate, width);
+    Multiply(PanelsOf(layer.gate_up.parts[0], tile.panel, tile.panels), normed_, piece, gate,
+             width);
     Multiply(PanelsOf(layer.gate_up.parts[1], tile.panel, tile.panels), normed_, piece, up, width);
     kernels_.silu_multiply(gate, up, tile.rows * width, gate);
     for (uint32_t i = 0; i < tile.rows; ++i) {
-      gated_.Write(kernels_, tile.row + i, tile.panel * kPanelRows, width, gate + uint64_t{i} * width);
+      gated_.Write(kernels_, tile.row + i, tile.panel * kPanelRows, width,
+                   gate + uint64_t{i} * width);
     }
   });
 }

@@ -23,8 +23,8 @@ class Forward {
 
   // Computes the segments and stores their KV. Tokens are below the vocabulary; slots are valid.
   void Run(std::span<const Segment> segments);
-  // Logits [vocabulary] of wanted row `index`, in order of segments and tokens; writable, valid until
-  // the next Run.
+  // Logits [vocabulary] of wanted row `index`, in order of segments and tokens; writable, valid
+  // until the next Run.
   float* logits(uint32_t index) {
     return logits_.data() + uint64_t{index} * model_.parameters().vocabulary;
   }
@@ -64,13 +64,13 @@ class Forward {
   const KernelTable& kernels_;
   WorkerPool& pool_;
   Attention attention_;
-  AlignedBuffer<float> hidden_;    // [rows, hidden]
-  AlignedBuffer<float> qkv_;       // [rows, query_dim + 2 * kv_dim]
-  AlignedBuffer<float> logits_;    // [logit rows, vocabulary]
-  Activations normed_;             // [rows, hidden]
-  Activations attended_;           // [rows, query_dim]
-  Activations gated_;              // [rows, feed_forward]
-  Activations sampled_;            // [logit rows, hidden]
+  AlignedBuffer<float> hidden_;  // [rows, hidden]
+  AlignedBuffer<float> qkv_;     // [rows, query_dim + 2 * kv_dim]
+  AlignedBuffer<float> logits_;  // [logit rows, vocabulary]
+  Activations normed_;           // [rows, hidden]
+  Activations attended_;         // [rows, query_dim]
+  Activations gated_;            // [rows, feed_forward]
+  Activations sampled_;          // [logit rows, hidden]
   std::vector<const TokenId*> row_tokens_;
   std::vector<uint32_t> logit_sources_;
   std::vector<AlignedBuffer<float>> workers_;

@@ -8,14 +8,16 @@
 namespace kairos {
 
 uint64_t SlotBytes(const KvGeometry& geometry) {
-  const uint64_t tile = std::max(SealedTileBytes(geometry.head_dim), HalfTileBytes(geometry.head_dim));
+  const uint64_t tile =
+      std::max(SealedTileBytes(geometry.head_dim), HalfTileBytes(geometry.head_dim));
   return (tile * geometry.layers * geometry.kv_heads + 63) / 64 * 64;
 }
 
 Result<std::unique_ptr<KvArena>> KvArena::Create(const KvGeometry& geometry, uint32_t slots) {
   const uint64_t slot_bytes = SlotBytes(geometry);
   uint64_t bytes = 0;
-  if (slot_bytes == 0 || slots == 0 || __builtin_mul_overflow(slot_bytes, uint64_t{slots}, &bytes)) {
+  if (slot_bytes == 0 || slots == 0 ||
+      __builtin_mul_overflow(slot_bytes, uint64_t{slots}, &bytes)) {
     return Status(Code::kResourceExhausted, "KV arena of no or too many bytes");
   }
   KAIROS_ASSIGN_OR_RETURN(DeviceMemory memory, HostDevice().Allocate(bytes));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that holds KV: an array of equal slots. A slot holds one sealed INT8 block, or the K or
-// the V half of a 16-bit block, all layers contiguous: layer, then KV head, then tile.
-// Contents belong to the engine thread while a sequence uses them; which slot is whose is the
-// conductor's (sidecar/kv/block_pool.h).
+// The memory that holds KV: an array of equal slots. A slot holds one sealed INT8 block, or the K
+// or the V half of a 16-bit block, all layers contiguous: layer, then KV head, then tile. Contents
+// belong to the engine thread while a sequence uses them; which slot is whose is the conductor's
+// (sidecar/kv/block_pool.h).
 #pragma once
 
 #include <cstdint>

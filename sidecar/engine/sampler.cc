@@ -97,7 +97,8 @@ void Sampler::ApplyPenalties(const SamplingParams& params, std::span<const Token
   const bool repetition = params.repetition_penalty != 1.0f && params.repetition_penalty > 0.0f;
   if ((!repetition && params.presence_penalty == 0.0f) || params.penalty_window == 0) return;
   size_t count = tokens.size();
-  if (params.penalty_window > 0) count = std::min(count, static_cast<size_t>(params.penalty_window));
+  if (params.penalty_window > 0)
+    count = std::min(count, static_cast<size_t>(params.penalty_window));
   window_.assign(tokens.end() - static_cast<ptrdiff_t>(count), tokens.end());
   std::sort(window_.begin(), window_.end());
   window_.erase(std::unique(window_.begin(), window_.end()), window_.end());
@@ -110,8 +111,8 @@ void Sampler::ApplyPenalties(const SamplingParams& params, std::span<const Token
   }
 }
 
-// Keeps the smallest set of most likely candidates whose probability reaches top_p. Sorts only as far
-// as it must.
+// Keeps the smallest set of most likely candidates whose probability reaches top_p. Sorts only as
+// far as it must.
 void Sampler::CutTopP(float top_p) {
   const auto before = [](const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
@@ -128,7 +129,8 @@ void Sampler::CutTopP(float top_p) {
     if (kept == sorted) {
       const size_t next = std::min(candidates_.size(), std::max(kSortedFirst, sorted * 4));
       std::partial_sort(candidates_.begin() + static_cast<ptrdiff_t>(sorted),
-                        candidates_.begin() + static_cast<ptrdiff_t>(next), candidates_.end(), before);
+                        candidates_.begin() + static_cast<ptrdiff_t>(next), candidates_.end(),
+                        before);
       sorted = next;
     }
     reached += std::exp(static_cast<double>(candidates_[kept].logit - top));
@@ -151,8 +153,8 @@ TokenId Sampler::DrawNoisy(const SamplingParams& params, uint64_t position,
     if (logit > floor) candidates_.push_back({logit, static_cast<TokenId>(i)});
   }
   if (params.top_k > 0 && static_cast<size_t>(params.top_k) < candidates_.size()) {
-    std::nth_element(candidates_.begin(), candidates_.begin() + (params.top_k - 1), candidates_.end(),
-                     [](const Candidate& a, const Candidate& b) {
+    std::nth_element(candidates_.begin(), candidates_.begin() + (params.top_k - 1),
+                     candidates_.end(), [](const Candidate& a, const Candidate& b) {
                        return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
                      });
     candidates_.resize(static_cast<size_t>(params.top_k));

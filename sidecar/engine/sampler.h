@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From logits to a token. A pure function of (parameters, tokens so far, logits): the noise is keyed
-// by seed and position, so the same prefix gives the same token whoever computes it and when.
+// From logits to a token. A pure function of (parameters, tokens so far, logits): the noise is
+// keyed by seed and position, so the same prefix gives the same token whoever computes it and when.
 //
 // Order: logit biases, repetition and presence penalty over the window, temperature, top-k, top-p,
 // min-p, then the largest of logit plus Gumbel noise. Log-probabilities are those of the untouched
@@ -18,15 +18,16 @@ namespace kairos {
 
 struct Sample {
   TokenId token = 0;
-  float logprob = 0.0f;                     // where log-probabilities are wanted
-  std::vector<TokenLogprob> alternatives;   // most likely first
-  uint64_t logits_hash = 0;                 // of the row, where wanted
+  float logprob = 0.0f;                    // where log-probabilities are wanted
+  std::vector<TokenLogprob> alternatives;  // most likely first
+  uint64_t logits_hash = 0;                // of the row, where wanted
 };
 
 class Sampler {
  public:
   // `tokens` is all before the one drawn: its position is tokens.size(). `logits` is changed.
-  Sample Draw(const SamplingParams& params, std::span<const TokenId> tokens, std::span<float> logits);
+  Sample Draw(const SamplingParams& params, std::span<const TokenId> tokens,
+              std::span<float> logits);
 
  private:
   struct Candidate {

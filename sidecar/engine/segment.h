@@ -13,9 +13,9 @@ struct Segment {
   const TokenId* tokens = nullptr;  // the tokens to compute
   uint32_t position = 0;            // of the first of them; KV before it is in place
   uint32_t count = 0;
-  uint32_t logit_rows = 0;          // trailing tokens whose logits are wanted
+  uint32_t logit_rows = 0;  // trailing tokens whose logits are wanted
   Fidelity fidelity = Fidelity::kDefault;
-  const SlotId* slots = nullptr;    // as in SequenceSpec
+  const SlotId* slots = nullptr;  // as in SequenceSpec
   SlotId open[2] = {kNoSlot, kNoSlot};
 };
 

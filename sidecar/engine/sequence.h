@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What travels between conductor and engine: a sequence (one turn inside the engine) and its events.
-// Plain values, moved through bounded queues; neither side keeps pointers into the other.
+// What travels between conductor and engine: a sequence (one turn inside the engine) and its
+// events. Plain values, moved through bounded queues; neither side keeps pointers into the other.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct SamplingParams {
   bool want_logprobs = false;
   bool ignore_eos = false;
   bool logits_hash = false;
-  std::vector<std::string> stops;                    // byte strings
+  std::vector<std::string> stops;  // byte strings
   std::vector<std::pair<TokenId, float>> biases;
 };
 
@@ -55,7 +55,14 @@ struct TokenLogprob {
   float logprob = 0.0f;
 };
 
-enum class FinishCause : int32_t { kEndToken, kLength, kStopString, kCancelled, kDeadline, kPrefilled };
+enum class FinishCause : int32_t {
+  kEndToken,
+  kLength,
+  kStopString,
+  kCancelled,
+  kDeadline,
+  kPrefilled
+};
 
 struct EngineEvent {
   enum class Kind : int32_t { kToken, kFinished };
@@ -73,7 +80,7 @@ struct EngineEvent {
   uint64_t decode_ns = 0;   // first token to end
   uint64_t model_ns = 0;    // sum over its steps of the time inside the forward pass and sampling
   uint64_t logits_hash = 0;
-  uint64_t time_ns = 0;     // monotonic time of the event
+  uint64_t time_ns = 0;  // monotonic time of the event
 };
 
 }  // namespace kairos

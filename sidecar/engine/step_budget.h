@@ -24,7 +24,7 @@ class StepBudget {
 
   const uint64_t budget_ns_;
   const uint32_t tokens_max_;
-  double decode_step_ns_ = 0.0;      // of a step without prefill; 0: not measured yet
+  double decode_step_ns_ = 0.0;  // of a step without prefill; 0: not measured yet
   double prefill_token_ns_ = 0.0;
 };
 

@@ -18,7 +18,7 @@ class StopMatcher {
 
  private:
   std::vector<std::string> stops_;
-  size_t keep_ = 0;     // longest stop string less one byte
+  size_t keep_ = 0;  // longest stop string less one byte
   std::string tail_;
 };
 

@@ -9,8 +9,8 @@ namespace kairos {
 
 class GgufFile;
 
-// Indexed by token; undoes the byte-level alphabet of `gpt2` vocabularies and the space mark and byte
-// tokens of `llama` ones. Empty when the file has no vocabulary.
+// Indexed by token; undoes the byte-level alphabet of `gpt2` vocabularies and the space mark and
+// byte tokens of `llama` ones. Empty when the file has no vocabulary.
 std::vector<std::string> ReadTokenBytes(const GgufFile& file);
 
 }  // namespace kairos

@@ -119,7 +119,9 @@ void WorkerPool::RunErased(uint32_t items, void* context, Invoke invoke) {
   ++job_;
   claim_.store(ClaimWord(job_, items), std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) > 0) {
-    { std::lock_guard<std::mutex> lock(mutex_); }
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+    }
     work_.notify_all();
   }
   ClaimAndRun(0);

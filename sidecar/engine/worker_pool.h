@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compute threads that share the items of one job at a time. The caller is worker 0 and takes part.
 //
-// Items are claimed one by one, so a worker that loses its core to a neighbour delays one item, not a
-// fixed share. An idle worker spins for a bounded time (jobs follow each other within microseconds in
-// a forward pass), then sleeps; the caller waits for stragglers in the same way.
+// Items are claimed one by one, so a worker that loses its core to a neighbour delays one item, not
+// a fixed share. An idle worker spins for a bounded time (jobs follow each other within
+// microseconds in a forward pass), then sleeps; the caller waits for stragglers in the same way.
 // Run() belongs to one thread, the engine's. Results must not depend on which worker runs an item.
 #pragma once
 
@@ -26,8 +26,8 @@ class WorkerPool {
 
   uint32_t threads() const { return static_cast<uint32_t>(threads_.size()) + 1; }
 
-  // Calls task(item, worker) once for each item in [0, items) and returns when all are done; what they
-  // wrote is then visible to the caller. worker < threads().
+  // Calls task(item, worker) once for each item in [0, items) and returns when all are done; what
+  // they wrote is then visible to the caller. worker < threads().
   template <typename Task>
   void Run(uint32_t items, Task&& task) {
     for (uint32_t base = 0; base < items; base += kItemsOfJobMax) {
@@ -51,7 +51,8 @@ class WorkerPool {
   void WaitUntilDone();
 
   // Job number (high 32 bits), items (16) and the next unclaimed item (16) in one word: a claim
-  // succeeds only while the job it was read for is unfinished, which keeps context_ and invoke_ valid.
+  // succeeds only while the job it was read for is unfinished, which keeps context_ and invoke_
+  // valid.
   alignas(128) std::atomic<uint64_t> claim_{0};
   alignas(128) std::atomic<uint32_t> unfinished_{0};
   std::atomic<void*> context_{nullptr};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GGUF parser. Every number from the file is checked against what is left of it before it is used as
-// a length, a count or an offset; a Cursor cannot step past the end.
+// GGUF parser. Every number from the file is checked against what is left of it before it is used
+// as a length, a count or an offset; a Cursor cannot step past the end.
 #include "sidecar/model/gguf.h"
 
 #include <fcntl.h>
@@ -21,12 +21,25 @@ constexpr uint64_t kTensorNameBytesMax = 64;
 constexpr uint32_t kDimensionsMax = 4;
 constexpr uint64_t kAlignmentDefault = 32;
 constexpr uint64_t kAlignmentMax = 1u << 20;
-// Shortest entries: an empty key with a one-byte value; a tensor with a one-byte name and one extent.
+// Shortest entries: an empty key with a one-byte value; a tensor with a one-byte name and one
+// extent.
 constexpr uint64_t kEntryBytesMin = 8 + 4 + 1;
 constexpr uint64_t kTensorBytesMin = 8 + 1 + 4 + 8 + 4 + 8;
 
 enum class ValueType : uint32_t {
-  kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kF32,
+  kBool,
+  kString,
+  kArray,
+  kU64,
+  kI64,
+  kF64
 };
 constexpr uint32_t kValueTypes = 13;
 constexpr uint8_t kValueBytes[kValueTypes] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
@@ -38,15 +51,17 @@ struct TensorType {
   uint32_t block_bytes;
 };
 constexpr TensorType kTensorTypes[] = {
-    {0, "F32", 1, 4},        {1, "F16", 1, 2},       {2, "Q4_0", 32, 18},    {3, "Q4_1", 32, 20},
-    {6, "Q5_0", 32, 22},     {7, "Q5_1", 32, 24},    {8, "Q8_0", 32, 34},    {9, "Q8_1", 32, 36},
-    {10, "Q2_K", 256, 84},   {11, "Q3_K", 256, 110}, {12, "Q4_K", 256, 144}, {13, "Q5_K", 256, 176},
-    {14, "Q6_K", 256, 210},  {15, "Q8_K", 256, 292}, {16, "IQ2_XXS", 256, 66},
-    {17, "IQ2_XS", 256, 74}, {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50},
-    {20, "IQ4_NL", 32, 18},  {21, "IQ3_S", 256, 110}, {22, "IQ2_S", 256, 82},
-    {23, "IQ4_XS", 256, 136}, {24, "I8", 1, 1},      {25, "I16", 1, 2},      {26, "I32", 1, 4},
-    {27, "I64", 1, 8},       {28, "F64", 1, 8},      {29, "IQ1_M", 256, 56}, {30, "BF16", 1, 2},
-    {34, "TQ1_0", 256, 54},  {35, "TQ2_0", 256, 66}, {39, "MXFP4", 32, 17}};
+    {0, "F32", 1, 4},         {1, "F16", 1, 2},         {2, "Q4_0", 32, 18},
+    {3, "Q4_1", 32, 20},      {6, "Q5_0", 32, 22},      {7, "Q5_1", 32, 24},
+    {8, "Q8_0", 32, 34},      {9, "Q8_1", 32, 36},      {10, "Q2_K", 256, 84},
+    {11, "Q3_K", 256, 110},   {12, "Q4_K", 256, 144},   {13, "Q5_K", 256, 176},
+    {14, "Q6_K", 256, 210},   {15, "Q8_K", 256, 292},   {16, "IQ2_XXS", 256, 66},
+    {17, "IQ2_XS", 256, 74},  {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50},
+    {20, "IQ4_NL", 32, 18},   {21, "IQ3_S", 256, 110},  {22, "IQ2_S", 256, 82},
+    {23, "IQ4_XS", 256, 136}, {24, "I8", 1, 1},         {25, "I16", 1, 2},
+    {26, "I32", 1, 4},        {27, "I64", 1, 8},        {28, "F64", 1, 8},
+    {29, "IQ1_M", 256, 56},   {30, "BF16", 1, 2},       {34, "TQ1_0", 256, 54},
+    {35, "TQ2_0", 256, 66},   {39, "MXFP4", 32, 17}};
 
 const TensorType* FindTensorType(uint32_t type) {
   for (const TensorType& entry : kTensorTypes) {
@@ -89,11 +104,11 @@ class Cursor {
 };
 
 struct Value {
-  ValueType type = ValueType::kU8;          // of the elements, for an array
+  ValueType type = ValueType::kU8;  // of the elements, for an array
   bool array = false;
   uint64_t count = 1;
-  const uint8_t* data = nullptr;            // unaligned, little-endian
-  std::vector<std::string_view> strings;    // where type is kString
+  const uint8_t* data = nullptr;          // unaligned, little-endian
+  std::vector<std::string_view> strings;  // where type is kString
 };
 
 template <typename T>
@@ -105,19 +120,27 @@ T Load(const uint8_t* data) {
 
 std::optional<int64_t> LoadInteger(ValueType type, const uint8_t* data) {
   switch (type) {
-    case ValueType::kU8: return Load<uint8_t>(data);
-    case ValueType::kI8: return Load<int8_t>(data);
-    case ValueType::kU16: return Load<uint16_t>(data);
-    case ValueType::kI16: return Load<int16_t>(data);
-    case ValueType::kU32: return Load<uint32_t>(data);
-    case ValueType::kI32: return Load<int32_t>(data);
-    case ValueType::kI64: return Load<int64_t>(data);
+    case ValueType::kU8:
+      return Load<uint8_t>(data);
+    case ValueType::kI8:
+      return Load<int8_t>(data);
+    case ValueType::kU16:
+      return Load<uint16_t>(data);
+    case ValueType::kI16:
+      return Load<int16_t>(data);
+    case ValueType::kU32:
+      return Load<uint32_t>(data);
+    case ValueType::kI32:
+      return Load<int32_t>(data);
+    case ValueType::kI64:
+      return Load<int64_t>(data);
     case ValueType::kU64: {
       const uint64_t value = Load<uint64_t>(data);
       if (value > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
       return static_cast<int64_t>(value);
     }
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -138,12 +161,14 @@ struct GgufFile::Body {
   std::unordered_map<std::string_view, size_t> tensor_index;
 
   bool Parse(std::string* error);
-  bool ParseHeader(Cursor& cursor, uint64_t* tensor_count, uint64_t* value_count, std::string* error);
+  bool ParseHeader(Cursor& cursor, uint64_t* tensor_count, uint64_t* value_count,
+                   std::string* error);
   bool ParseEntry(Cursor& cursor, std::string* error);
   bool ParseArray(Cursor& cursor, std::string_view key, Value* value, std::string* error);
   bool ParseTensor(Cursor& cursor, GgufTensor* tensor, uint64_t* offset, std::string* error);
   bool ReadAlignment(uint64_t* alignment, std::string* error) const;
-  bool PlaceTensors(uint64_t directory_end, const std::vector<uint64_t>& offsets, std::string* error);
+  bool PlaceTensors(uint64_t directory_end, const std::vector<uint64_t>& offsets,
+                    std::string* error);
   const Value* Find(std::string_view key, bool array) const;
 };
 
@@ -156,12 +181,14 @@ bool GgufFile::Body::ParseHeader(Cursor& cursor, uint64_t* tensor_count, uint64_
     return false;
   }
   if (magic != 0x46554747u) {
-    *error = fmt::format("not a GGUF file: it begins with bytes {:02x} {:02x} {:02x} {:02x}, not \"GGUF\"",
-                         bytes[0], bytes[1], bytes[2], bytes[3]);
+    *error = fmt::format(
+        "not a GGUF file: it begins with bytes {:02x} {:02x} {:02x} {:02x}, not \"GGUF\"", bytes[0],
+        bytes[1], bytes[2], bytes[3]);
     return false;
   }
   if (!cursor.Read(&version) || !cursor.Read(tensor_count) || !cursor.Read(value_count)) {
-    *error = fmt::format("the GGUF file is truncated: {} bytes are too few for its header", bytes.size());
+    *error = fmt::format("the GGUF file is truncated: {} bytes are too few for its header",
+                         bytes.size());
     return false;
   }
   if ((version & 0xffffu) == 0 && version != 0) {
@@ -173,8 +200,9 @@ bool GgufFile::Body::ParseHeader(Cursor& cursor, uint64_t* tensor_count, uint64_
     return false;
   }
   if (*value_count > cursor.left() / kEntryBytesMin) {
-    *error = fmt::format("the GGUF file claims {} metadata entries, more than its {} bytes can hold",
-                         *value_count, bytes.size());
+    *error =
+        fmt::format("the GGUF file claims {} metadata entries, more than its {} bytes can hold",
+                    *value_count, bytes.size());
     return false;
   }
   if (*tensor_count > cursor.left() / kTensorBytesMin) {
@@ -193,7 +221,8 @@ bool GgufFile::Body::ParseArray(Cursor& cursor, std::string_view key, Value* val
     return false;
   }
   if (type >= kValueTypes || type == static_cast<uint32_t>(ValueType::kArray)) {
-    *error = fmt::format("array \"{}\" has element type {}, which is not supported", Printable(key), type);
+    *error = fmt::format("array \"{}\" has element type {}, which is not supported", Printable(key),
+                         type);
     return false;
   }
   value->array = true;
@@ -204,11 +233,13 @@ bool GgufFile::Body::ParseArray(Cursor& cursor, std::string_view key, Value* val
                          Printable(key), value->count, cursor.left());
     return false;
   }
-  if (value->type != ValueType::kString) return cursor.Skip(value->count * element_bytes, &value->data);
+  if (value->type != ValueType::kString)
+    return cursor.Skip(value->count * element_bytes, &value->data);
   value->strings.resize(value->count);
   for (std::string_view& text : value->strings) {
     if (!cursor.ReadString(&text)) {
-      *error = fmt::format("a string of array \"{}\" is longer than the rest of the file", Printable(key));
+      *error = fmt::format("a string of array \"{}\" is longer than the rest of the file",
+                           Printable(key));
       return false;
     }
   }
@@ -219,7 +250,8 @@ bool GgufFile::Body::ParseEntry(Cursor& cursor, std::string* error) {
   std::string_view key;
   uint32_t type = 0;
   if (!cursor.ReadString(&key) || !cursor.Read(&type)) {
-    *error = fmt::format("the GGUF file is truncated inside its metadata, at byte {}", cursor.offset());
+    *error =
+        fmt::format("the GGUF file is truncated inside its metadata, at byte {}", cursor.offset());
     return false;
   }
   if (key.empty() || key.size() > kKeyBytesMax) {
@@ -227,7 +259,8 @@ bool GgufFile::Body::ParseEntry(Cursor& cursor, std::string* error) {
     return false;
   }
   if (type >= kValueTypes) {
-    *error = fmt::format("metadata \"{}\" has value type {}, which is not known", Printable(key), type);
+    *error =
+        fmt::format("metadata \"{}\" has value type {}, which is not known", Printable(key), type);
     return false;
   }
   Value value;
@@ -247,7 +280,8 @@ bool GgufFile::Body::ParseEntry(Cursor& cursor, std::string* error) {
   if (value.type == ValueType::kBool) {
     for (uint64_t i = 0; i < value.count; ++i) {
       if (value.data[i] > 1) {
-        *error = fmt::format("metadata \"{}\" is a bool with value {}", Printable(key), value.data[i]);
+        *error =
+            fmt::format("metadata \"{}\" is a bool with value {}", Printable(key), value.data[i]);
         return false;
       }
     }
@@ -262,7 +296,8 @@ bool GgufFile::Body::ParseEntry(Cursor& cursor, std::string* error) {
 bool GgufFile::Body::ParseTensor(Cursor& cursor, GgufTensor* tensor, uint64_t* offset,
                                  std::string* error) {
   if (!cursor.ReadString(&tensor->name) || !cursor.Read(&tensor->dimensions)) {
-    *error = fmt::format("the GGUF file is truncated inside its tensor list, at byte {}", cursor.offset());
+    *error = fmt::format("the GGUF file is truncated inside its tensor list, at byte {}",
+                         cursor.offset());
     return false;
   }
   const std::string name = Printable(tensor->name);
@@ -282,7 +317,8 @@ bool GgufFile::Body::ParseTensor(Cursor& cursor, GgufTensor* tensor, uint64_t* o
       *error = fmt::format("the GGUF file is truncated inside tensor {}", name);
       return false;
     }
-    if (tensor->extents[i] == 0 || __builtin_mul_overflow(elements, tensor->extents[i], &elements)) {
+    if (tensor->extents[i] == 0 ||
+        __builtin_mul_overflow(elements, tensor->extents[i], &elements)) {
       *error = fmt::format("tensor {} has extent {} in dimension {}: zero or too large", name,
                            tensor->extents[i], i);
       return false;
@@ -343,7 +379,8 @@ bool GgufFile::Body::PlaceTensors(uint64_t directory_end, const std::vector<uint
     if (__builtin_add_overflow(data_start, offsets[i], &begin) ||
         __builtin_add_overflow(begin, tensor.bytes, &end) || end > bytes.size()) {
       *error = fmt::format(
-          "the GGUF file is truncated: tensor {} of {} bytes at offset {} does not fit in its {} bytes",
+          "the GGUF file is truncated: tensor {} of {} bytes at offset {} does not fit in its {} "
+          "bytes",
           name, tensor.bytes, offsets[i], bytes.size());
       return false;
     }
@@ -416,7 +453,8 @@ Result<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path, std::s
   return result;
 }
 
-Result<std::unique_ptr<GgufFile>> GgufFile::Parse(std::span<const uint8_t> bytes, std::string* error) {
+Result<std::unique_ptr<GgufFile>> GgufFile::Parse(std::span<const uint8_t> bytes,
+                                                  std::string* error) {
   std::unique_ptr<GgufFile> result(new GgufFile);
   result->body_->bytes = bytes;
   if (!result->body_->Parse(error)) return Status(Code::kInvalidArgument, "malformed GGUF file");

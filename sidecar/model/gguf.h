@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads GGUF version 3 (and 2) files by mmap: metadata and tensor directory, every count, length and
-// offset checked against the file before use. Format: the ggml project's gguf.md.
-// Immutable after Open; any thread.
+// Reads GGUF version 3 (and 2) files by mmap: metadata and tensor directory, every count, length
+// and offset checked against the file before use. Format: the ggml project's gguf.md. Immutable
+// after Open; any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace kairos {
 
 struct GgufTensor {
   std::string_view name;
-  uint32_t type = 0;              // GGUF's number
+  uint32_t type = 0;  // GGUF's number
   uint32_t dimensions = 0;
   uint64_t extents[4] = {1, 1, 1, 1};  // extent 0 is contiguous
   uint64_t bytes = 0;
@@ -27,10 +27,12 @@ struct GgufTensor {
 
 class GgufFile {
  public:
-  // `error` receives a sentence for people, naming the field or tensor and the limit. May block on disk.
+  // `error` receives a sentence for people, naming the field or tensor and the limit. May block on
+  // disk.
   static Result<std::unique_ptr<GgufFile>> Open(const std::string& path, std::string* error);
   // The same checks over bytes in memory, which outlive the object (fuzzing, tests).
-  static Result<std::unique_ptr<GgufFile>> Parse(std::span<const uint8_t> bytes, std::string* error);
+  static Result<std::unique_ptr<GgufFile>> Parse(std::span<const uint8_t> bytes,
+                                                 std::string* error);
   ~GgufFile();
 
   // Metadata; empty when the key is missing or of another kind. Integers are read from any width.

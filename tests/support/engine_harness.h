@@ -17,10 +17,10 @@
 namespace kairos {
 
 struct SequenceResult {
-  std::vector<TokenId> tokens;             // sampled
-  std::vector<EngineEvent> events;         // kToken
+  std::vector<TokenId> tokens;      // sampled
+  std::vector<EngineEvent> events;  // kToken
   std::optional<EngineEvent> finished;
-  std::vector<uint64_t> token_steps;       // engine steps done when each token was seen
+  std::vector<uint64_t> token_steps;  // engine steps done when each token was seen
 };
 
 class EngineHarness {

@@ -15,7 +15,9 @@ void GgufWriter::Raw(std::string_view key, uint32_t type, std::string_view bytes
 void GgufWriter::Unsigned(std::string_view key, uint32_t value) { Raw(key, 4, BytesOf(value)); }
 void GgufWriter::Float(std::string_view key, float value) { Raw(key, 6, BytesOf(value)); }
 void GgufWriter::Bool(std::string_view key, uint8_t value) { Raw(key, 7, BytesOf(value)); }
-void GgufWriter::String(std::string_view key, std::string_view value) { Raw(key, 8, GgufString(value)); }
+void GgufWriter::String(std::string_view key, std::string_view value) {
+  Raw(key, 8, GgufString(value));
+}
 
 void GgufWriter::StringArray(std::string_view key, const std::vector<std::string>& values) {
   std::string bytes = BytesOf<uint32_t>(8) + BytesOf<uint64_t>(values.size());
@@ -45,9 +47,9 @@ void GgufWriter::Tensor(std::string_view name, uint32_t type, const std::vector<
 }
 
 std::vector<uint8_t> GgufWriter::Finish() const {
-  std::string out = "GGUF" + BytesOf(version) +
-                    BytesOf(tensor_count_ + static_cast<uint64_t>(extra_tensors)) +
-                    BytesOf(value_count_ + static_cast<uint64_t>(extra_values)) + values_ + directory_;
+  std::string out =
+      "GGUF" + BytesOf(version) + BytesOf(tensor_count_ + static_cast<uint64_t>(extra_tensors)) +
+      BytesOf(value_count_ + static_cast<uint64_t>(extra_values)) + values_ + directory_;
   out.resize((out.size() + alignment - 1) / alignment * alignment);
   out += data_;
   return std::vector<uint8_t>(out.begin(), out.end());

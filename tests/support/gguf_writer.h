@@ -29,8 +29,8 @@ class GgufWriter {
   std::vector<uint8_t> Finish() const;
 
   uint32_t version = 3;
-  uint64_t alignment = 32;        // of the data written; a key is only written by hand
-  int64_t extra_tensors = 0;      // added to the counts of the header
+  uint64_t alignment = 32;    // of the data written; a key is only written by hand
+  int64_t extra_tensors = 0;  // added to the counts of the header
   int64_t extra_values = 0;
 
  private:

@@ -22,7 +22,8 @@ uint16_t ToHalf(float value) {
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const int32_t exponent = static_cast<int32_t>((bits >> 23) & 0xff) - 112;
   if (exponent <= 0) return static_cast<uint16_t>(sign);
-  return static_cast<uint16_t>(sign | (static_cast<uint32_t>(exponent) << 10) | ((bits >> 13) & 0x3ff));
+  return static_cast<uint16_t>(sign | (static_cast<uint32_t>(exponent) << 10) |
+                               ((bits >> 13) & 0x3ff));
 }
 
 double FromHalf(const uint8_t* data) {
@@ -30,8 +31,8 @@ double FromHalf(const uint8_t* data) {
   std::memcpy(&bits, data, sizeof(bits));
   const int exponent = (bits >> 10) & 31;
   const double mantissa = bits & 1023;
-  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24)
-                                         : std::ldexp(1024.0 + mantissa, exponent - 25);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024.0 + mantissa, exponent - 25);
   return bits & 0x8000 ? -magnitude : magnitude;
 }
 
@@ -42,7 +43,8 @@ void PutHalf(std::vector<uint8_t>* out, float value) {
 }
 
 // Random weights of one tensor in GGUF's own layout, about normal with deviation 1 / sqrt(cols).
-std::vector<uint8_t> RandomTensor(uint32_t type, uint64_t cols, uint64_t rows, std::mt19937_64* random) {
+std::vector<uint8_t> RandomTensor(uint32_t type, uint64_t cols, uint64_t rows,
+                                  std::mt19937_64* random) {
   std::vector<uint8_t> out;
   const float size = 1.7f / std::sqrt(static_cast<float>(cols));
   std::uniform_real_distribution<float> uniform(0.0f, 1.0f);
@@ -154,7 +156,8 @@ std::vector<uint8_t> BuildTinyGguf(const TinyShape& shape, const std::string& br
   matrix("token_embd.weight", shape.embedding_type, shape.hidden, shape.vocabulary);
   for (uint32_t i = 0; i < shape.layers; ++i) {
     const std::string prefix = "blk." + std::to_string(i) + ".";
-    writer.Tensor(prefix + "attn_norm.weight", 0, {shape.hidden}, NormTensor(shape.hidden, &random));
+    writer.Tensor(prefix + "attn_norm.weight", 0, {shape.hidden},
+                  NormTensor(shape.hidden, &random));
     writer.Tensor(prefix + "ffn_norm.weight", 0, {shape.hidden}, NormTensor(shape.hidden, &random));
     matrix(prefix + "attn_q.weight", shape.matrix_type, shape.hidden, queries);
     matrix(prefix + "attn_k.weight", shape.matrix_type, shape.hidden, keys);
@@ -165,9 +168,11 @@ std::vector<uint8_t> BuildTinyGguf(const TinyShape& shape, const std::string& br
     matrix(prefix + "ffn_down.weight", shape.matrix_type, shape.feed_forward, shape.hidden);
   }
   writer.Tensor("output_norm.weight", 0, {shape.hidden}, NormTensor(shape.hidden, &random));
-  if (shape.separate_head) matrix("output.weight", shape.matrix_type, shape.hidden, shape.vocabulary);
+  if (shape.separate_head)
+    matrix("output.weight", shape.matrix_type, shape.hidden, shape.vocabulary);
   if (shape.rope_factors) {
-    writer.Tensor("rope_freqs.weight", 0, {shape.head_dim / 2}, NormTensor(shape.head_dim / 2, &random));
+    writer.Tensor("rope_freqs.weight", 0, {shape.head_dim / 2},
+                  NormTensor(shape.head_dim / 2, &random));
   }
   return writer.Finish();
 }
@@ -223,7 +228,8 @@ std::vector<std::vector<double>> ReferenceModel::Forward(const std::vector<Token
     }
   };
   Matrix hidden;
-  for (const TokenId token : tokens) hidden.push_back(w.at("token_embd.weight")[static_cast<size_t>(token)]);
+  for (const TokenId token : tokens)
+    hidden.push_back(w.at("token_embd.weight")[static_cast<size_t>(token)]);
   for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
     const std::string p = "blk." + std::to_string(layer) + ".";
     Matrix q(count), k(count), v(count);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small llama model of seeded random weights as a GGUF image, and a forward pass over it in double
-// precision that shares no code with the engine: no cache, no batch, no quantised activations.
+// A small llama model of seeded random weights as a GGUF image, and a forward pass over it in
+// double precision that shares no code with the engine: no cache, no batch, no quantised
+// activations.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,8 @@ struct TinyShape {
 
 // The GGUF image; `break_tensor` names a tensor whose first scale becomes infinite.
 std::vector<uint8_t> BuildTinyGguf(const TinyShape& shape, const std::string& break_tensor = "");
-// Loaded with the named tier, or the best of this machine. Aborts the test program when loading fails.
+// Loaded with the named tier, or the best of this machine. Aborts the test program when loading
+// fails.
 std::unique_ptr<Model> LoadTinyModel(const TinyShape& shape, const char* kernels = nullptr);
 
 // Weights of a GGUF image as doubles, and the plain forward pass.

@@ -42,7 +42,8 @@ class KeyReader {
   }
   double Positive(const char* key, double fallback) {
     const double value = file_.Float(key).value_or(fallback);
-    if (!std::isfinite(value) || value <= 0.0) Fail(fmt::format("metadata {} must be above 0", key));
+    if (!std::isfinite(value) || value <= 0.0)
+      Fail(fmt::format("metadata {} must be above 0", key));
     return value;
   }
 
@@ -70,8 +71,10 @@ void ReadRope(const GgufFile& file, KeyReader& keys, HyperParameters* out) {
   } else if (type == "none") {
     out->rope_position_scale = 1.0 / linear;
   } else {
-    keys.Fail(fmt::format("metadata llama.rope.scaling.type \"{}\" is not supported; supported: "
-                          "none, linear", type));
+    keys.Fail(
+        fmt::format("metadata llama.rope.scaling.type \"{}\" is not supported; supported: "
+                    "none, linear",
+                    type));
   }
 }
 
@@ -87,20 +90,22 @@ void ReadHeads(const GgufFile& file, KeyReader& keys, HyperParameters* out) {
                           out->heads, out->kv_heads));
     return;
   }
-  out->head_dim = keys.Optional("llama.attention.key_length", out->hidden / out->heads, kHeadDimMax);
+  out->head_dim =
+      keys.Optional("llama.attention.key_length", out->hidden / out->heads, kHeadDimMax);
   if (out->head_dim % kGroupSize != 0) {
     keys.Fail(fmt::format("the head dimension is {}; supported: multiples of 32 up to {}",
                           out->head_dim, kHeadDimMax));
   }
   if (!file.Unsigned("llama.attention.key_length") && out->hidden % out->heads != 0) {
-    keys.Fail(fmt::format("llama.embedding_length {} is not a multiple of head_count {}", out->hidden,
-                          out->heads));
+    keys.Fail(fmt::format("llama.embedding_length {} is not a multiple of head_count {}",
+                          out->hidden, out->heads));
   }
   const uint32_t values = keys.Optional("llama.attention.value_length", out->head_dim, kHeadDimMax);
   const uint32_t rotated = keys.Optional("llama.rope.dimension_count", out->head_dim, kHeadDimMax);
   if (values != out->head_dim || rotated != out->head_dim) {
-    keys.Fail(fmt::format("head dimension {}, value length {} and rotated dimensions {} must be equal",
-                          out->head_dim, values, rotated));
+    keys.Fail(
+        fmt::format("head dimension {}, value length {} and rotated dimensions {} must be equal",
+                    out->head_dim, values, rotated));
   }
 }
 
@@ -130,13 +135,15 @@ Result<HyperParameters> ReadHyperParameters(const GgufFile& file, std::string* e
   out.norm_epsilon =
       static_cast<float>(keys.Positive("llama.attention.layer_norm_rms_epsilon", 1e-5));
   if (out.hidden % kGroupSize != 0 || out.feed_forward % kGroupSize != 0) {
-    keys.Fail(fmt::format("llama.embedding_length {} and feed_forward_length {} must be multiples of {}",
-                          out.hidden, out.feed_forward, kGroupSize));
+    keys.Fail(
+        fmt::format("llama.embedding_length {} and feed_forward_length {} must be multiples of {}",
+                    out.hidden, out.feed_forward, kGroupSize));
   }
   if (file.Unsigned("llama.expert_count").value_or(0) > 0) {
     keys.Fail("metadata llama.expert_count: mixtures of experts are not supported");
   }
-  const std::optional<std::vector<std::string_view>> tokens = file.StringArray("tokenizer.ggml.tokens");
+  const std::optional<std::vector<std::string_view>> tokens =
+      file.StringArray("tokenizer.ggml.tokens");
   const uint64_t token_count = tokens ? tokens->size() : 0;
   out.vocabulary = keys.Optional("llama.vocab_size", token_count, kVocabularyMax);
   if (tokens && token_count != out.vocabulary) {

@@ -17,10 +17,10 @@ struct HyperParameters {
   uint32_t hidden = 0;        // multiple of 32
   uint32_t feed_forward = 0;  // multiple of 32
   uint32_t heads = 0;
-  uint32_t kv_heads = 0;      // divides heads
-  uint32_t head_dim = 0;      // multiple of 32
+  uint32_t kv_heads = 0;  // divides heads
+  uint32_t head_dim = 0;  // multiple of 32
   uint32_t vocabulary = 0;
-  uint32_t context = 0;       // tokens the model was trained for
+  uint32_t context = 0;  // tokens the model was trained for
   float norm_epsilon = 0.0f;
   double rope_base = 10000.0;
   double rope_position_scale = 1.0;  // 1 / factor of linear scaling

@@ -23,7 +23,8 @@ bool IsPackable(uint32_t type) {
     case WeightType::kF16:
     case WeightType::kQ4_0:
     case WeightType::kQ4_1:
-    case WeightType::kQ8_0: return true;
+    case WeightType::kQ8_0:
+      return true;
   }
   return false;
 }
@@ -48,11 +49,21 @@ bool AllFinite(const GgufTensor& tensor) {
   bool (*finite)(const uint8_t*) = HalfIsFinite;
   bool second = false;
   switch (static_cast<WeightType>(tensor.type)) {
-    case WeightType::kF32: step = 4, finite = FloatIsFinite; break;
-    case WeightType::kF16: step = 2; break;
-    case WeightType::kQ4_0: step = 18; break;
-    case WeightType::kQ4_1: step = 20, second = true; break;
-    case WeightType::kQ8_0: step = 34; break;
+    case WeightType::kF32:
+      step = 4, finite = FloatIsFinite;
+      break;
+    case WeightType::kF16:
+      step = 2;
+      break;
+    case WeightType::kQ4_0:
+      step = 18;
+      break;
+    case WeightType::kQ4_1:
+      step = 20, second = true;
+      break;
+    case WeightType::kQ8_0:
+      step = 34;
+      break;
   }
   for (uint64_t offset = 0; offset < tensor.bytes; offset += step) {
     if (!finite(tensor.data + offset)) return false;
@@ -116,7 +127,8 @@ class ModelLoader {
   bool Reserve();
   const GgufTensor* Take(const std::string& name, uint64_t cols, uint64_t rows);
   bool Vector(const std::string& name, uint32_t count, const float** out);
-  bool Matrix(const std::string& name, uint32_t cols, uint32_t rows, RowOrder order, PackedMatrix* out);
+  bool Matrix(const std::string& name, uint32_t cols, uint32_t rows, RowOrder order,
+              PackedMatrix* out);
   bool Layer(uint32_t index, LayerWeights* layer);
   bool Ends();
   bool RopeFactors();
@@ -139,8 +151,8 @@ bool ModelLoader::Reserve() {
   for (const GgufTensor& tensor : file_.tensors()) {
     total_bytes_ += tensor.bytes;
     if (!IsPackable(tensor.type)) {
-      return Fail(fmt::format("tensor {} has type {}; supported: F32, F16, Q4_0, Q4_1, Q8_0", tensor.name,
-                              GgufTypeName(tensor.type)));
+      return Fail(fmt::format("tensor {} has type {}; supported: F32, F16, Q4_0, Q4_1, Q8_0",
+                              tensor.name, GgufTypeName(tensor.type)));
     }
     const uint64_t panels = (tensor.extents[1] + kPanelRows - 1) / kPanelRows;
     const bool matrix = tensor.dimensions == 2 && tensor.extents[0] % kGroupSize == 0 &&
@@ -245,13 +257,15 @@ bool ModelLoader::Layer(uint32_t index, LayerWeights* layer) {
 
 bool ModelLoader::Ends() {
   const HyperParameters& p = model_->parameters_;
-  if (!Matrix("token_embd.weight", p.hidden, p.vocabulary, RowOrder::kAsStored, &model_->embedding_)) {
+  if (!Matrix("token_embd.weight", p.hidden, p.vocabulary, RowOrder::kAsStored,
+              &model_->embedding_)) {
     return false;
   }
   model_->head_.count = 1;
   model_->head_.parts[0] = model_->embedding_;
   if (file_.FindTensor("output.weight") != nullptr &&
-      !Matrix("output.weight", p.hidden, p.vocabulary, RowOrder::kAsStored, &model_->head_.parts[0])) {
+      !Matrix("output.weight", p.hidden, p.vocabulary, RowOrder::kAsStored,
+              &model_->head_.parts[0])) {
     return false;
   }
   return Vector("output_norm.weight", p.hidden, &model_->output_norm_);
@@ -272,8 +286,10 @@ bool ModelLoader::RopeFactors() {
 bool ModelLoader::NothingLeft() {
   for (const GgufTensor& tensor : file_.tensors()) {
     if (!taken_.contains(tensor.name)) {
-      return Fail(fmt::format("tensor {} is not part of a llama model as this program knows it; "
-                              "leaving it out would change the output", tensor.name));
+      return Fail(
+          fmt::format("tensor {} is not part of a llama model as this program knows it; "
+                      "leaving it out would change the output",
+                      tensor.name));
     }
   }
   return true;

@@ -42,10 +42,10 @@ struct Projection {
 struct LayerWeights {
   const float* attention_norm = nullptr;  // [hidden]
   const float* feed_forward_norm = nullptr;
-  Projection qkv;        // outputs: queries, keys, values
-  Projection output;     // [hidden, query_dim]
-  Projection gate_up;    // outputs: gate, up
-  Projection down;       // [hidden, feed_forward]
+  Projection qkv;      // outputs: queries, keys, values
+  Projection output;   // [hidden, query_dim]
+  Projection gate_up;  // outputs: gate, up
+  Projection down;     // [hidden, feed_forward]
 };
 
 class Model {
@@ -68,7 +68,7 @@ class Model {
   // Of tensor bytes, effective hyper-parameters, vocabulary, and the two revisions above: equal
   // fingerprints mean that KV computed by one is KV of the other.
   const Hash128& fingerprint() const { return fingerprint_; }
-  std::string FingerprintHex() const;  // 32 digits
+  std::string FingerprintHex() const;                      // 32 digits
   uint64_t weight_bytes() const { return weight_bytes_; }  // read per decoded token, about
 
  private:

@@ -16,7 +16,9 @@ class RotaryTable {
 
   // Makes rows of positions [0, positions) available.
   void Grow(uint32_t positions);
-  const float* cos(uint32_t position) const { return rows_.data() + uint64_t{position} * 2 * half_; }
+  const float* cos(uint32_t position) const {
+    return rows_.data() + uint64_t{position} * 2 * half_;
+  }
   const float* sin(uint32_t position) const { return cos(position) + half_; }
 
  private:

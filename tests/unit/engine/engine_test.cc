@@ -70,9 +70,8 @@ TEST_F(EngineTest, SaysTheSameAmongThirtyOneMatesAsAlone) {
     harness.Run();
     for (uint32_t i = 0; i < 32; ++i) {
       SCOPED_TRACE(i);
-      ExpectSame(harness.result(ids[i]),
-                 Alone(Tokens(5 + 13 * i, i), 12 + i % 5, i,
-                       i % 4 == 3 ? Fidelity::kExact : Fidelity::kDefault));
+      ExpectSame(harness.result(ids[i]), Alone(Tokens(5 + 13 * i, i), 12 + i % 5, i,
+                                               i % 4 == 3 ? Fidelity::kExact : Fidelity::kDefault));
     }
   }
 }

@@ -143,7 +143,8 @@ TEST(Forward, SeesOnlyEarlierTokens) {
   tokens[70] = (tokens[70] + 1) % static_cast<TokenId>(shape.vocabulary);
   const auto after = AllLogits(*model, tokens, 512, Fidelity::kDefault, 1);
   const size_t boundary = 70 * shape.vocabulary;
-  EXPECT_TRUE(std::equal(before.begin(), before.begin() + static_cast<ptrdiff_t>(boundary), after.begin()));
+  EXPECT_TRUE(
+      std::equal(before.begin(), before.begin() + static_cast<ptrdiff_t>(boundary), after.begin()));
   EXPECT_FALSE(std::equal(before.begin() + static_cast<ptrdiff_t>(boundary), before.end(),
                           after.begin() + static_cast<ptrdiff_t>(boundary)));
 }

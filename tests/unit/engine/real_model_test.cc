@@ -10,8 +10,8 @@ namespace kairos {
 namespace {
 
 // "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
-const std::vector<TokenId> kPrompt = {1,   4093, 198, 1780, 314, 260, 3575, 282,
-                                      4649, 47,  2,   198,  1,   520, 9531, 198};
+const std::vector<TokenId> kPrompt = {1,    4093, 198, 1780, 314, 260, 3575, 282,
+                                      4649, 47,   2,   198,  1,   520, 9531, 198};
 constexpr TokenId kTurnEnd = 2;
 
 class RealModel : public testing::Test {
