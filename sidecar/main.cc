@@ -10,6 +10,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -27,11 +28,18 @@ DaemonOptions OptionsOf(const Config& config) {
   options.kv_bytes = config.kv_memory;
   options.drain_timeout_ms = config.drain_timeout_ms;
   options.ingress.socket_path = config.socket;
+  options.ingress.socket_mode = config.socket_mode == "0660" ? 0660 : 0600;
   options.ingress.attachments_max = static_cast<uint32_t>(config.limits_attachments);
   options.ingress.attachments_per_uid_max = options.ingress.attachments_max;
   options.ingress.spin_us = config.SpinUs();
   options.ingress.attachment.in_flight_max =
       static_cast<uint32_t>(config.limits_in_flight_per_client);
+#ifdef KAIROS_TEST_HOOKS
+  // Where rings begin, so that a test can reach the wrap of positions.
+  if (const char* start = std::getenv("KAIROS_RING_START"); start != nullptr) {
+    options.ingress.start_position = std::strtoull(start, nullptr, 10) & ~(kFrameAlign - 1);
+  }
+#endif
   const unsigned processors = std::thread::hardware_concurrency();
   options.engine.threads = config.engine_threads != 0
                                ? static_cast<uint32_t>(config.engine_threads)
@@ -44,6 +52,9 @@ DaemonOptions OptionsOf(const Config& config) {
   options.catalog.bytes_max = config.catalog_bytes_max;
   options.catalog.versions_max = static_cast<uint32_t>(config.catalog_versions_max);
   options.turns.max_tokens_default = static_cast<uint32_t>(config.limits_max_tokens_default);
+  options.turns.temperature_default = config.Temperature();
+  options.turns.top_p_default = config.TopP();
+  options.turns.top_k_default = static_cast<int32_t>(config.generation_top_k);
   options.router.sessions_per_uid = static_cast<uint32_t>(config.limits_sessions_per_uid);
   for (const ConfigGrant& grant : config.grants) {
     options.grants.push_back({grant.uid, grant.name_space});
