@@ -45,6 +45,8 @@ const Key kKeys[] = {
      "GGUF file, or the name of a fetched model"},
     {"socket", Kind::kPath, &Config::socket, "", 0, 0, "",
      "where clients attach; empty: the per-user default"},
+    {"socket_mode", Kind::kChoice, &Config::socket_mode, "0600", 0, 0, "0600 0660",
+     "File mode of the socket: 0660 lets the group of its folder attach."},
     {"control_socket", Kind::kPath, &Config::control_socket, "", 0, 0, "",
      "where operators attach; empty: control.sock beside the socket"},
     {"catalog.path", Kind::kPath, &Config::catalog_path, "", 0, 0, "",

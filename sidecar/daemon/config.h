@@ -25,6 +25,7 @@ struct ConfigGrant {
 struct Config {
   std::string model;
   std::string socket;
+  std::string socket_mode;           // "0600" or "0660"
   std::string control_socket;
   std::string catalog_path;
   std::string catalog_durability;

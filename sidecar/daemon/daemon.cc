@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <utility>
@@ -175,6 +176,12 @@ int Daemon::OpenModel(const DaemonOptions& options, std::string* error) {
 
 int Daemon::OpenState(const DaemonOptions& options, std::string* error) {
   Body& body = *body_;
+  std::error_code ignored;  // Catalog::Open says what is wrong
+  const std::filesystem::path folder =
+      std::filesystem::path(options.catalog.path).parent_path();
+  if (std::filesystem::create_directories(folder, ignored)) {
+    std::filesystem::permissions(folder, std::filesystem::perms::owner_all, ignored);
+  }
   Result<std::unique_ptr<Catalog>> catalog = Catalog::Open(options.catalog, error);
   if (!catalog.ok()) return kExitCannotCreate;
   Result<std::vector<SessionRecord>> sessions = (*catalog)->LoadSessions();
@@ -276,7 +283,7 @@ void Daemon::StartThreads() {
   if (body.control == nullptr) return;
   body.front.emplace_back([&body] {
     NameThread("kairos-control");
-    while (!body.stop_front.load(std::memory_order_acquire)) body.control->DoWork(-1);
+    while (!body.stop_front.load(std::memory_order_acquire)) body.control->DoWork(250);
   });
 }
 

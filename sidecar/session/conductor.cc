@@ -93,7 +93,9 @@ bool Conductor::TakeAnswers(uint64_t now_ns) {
     pipeline_.OnText(std::move(*result), now_ns);
     worked = true;
   }
+  bool journal_drained = false;
   while (std::optional<JournalResult> result = parts_.journal.Poll()) {
+    journal_drained = true;
     if (SessionOperations::IsTicket(result->ticket)) {
       operations_.OnJournal(std::move(*result), now_ns);
     } else {
@@ -101,6 +103,8 @@ bool Conductor::TakeAnswers(uint64_t now_ns) {
     }
     worked = true;
   }
+  // The journal may hold a result back for want of room.
+  if (journal_drained) parts_.journal.waker().Wake();
   return worked;
 }
 

@@ -11,6 +11,7 @@
 #include "sidecar/chat/tool_calls.h"
 #include "sidecar/session/stage_hook.h"
 #include "sidecar/session/turn_pipeline.h"
+#include "sidecar/state/task_context.h"
 
 namespace kairos {
 namespace {
@@ -109,6 +110,11 @@ void TurnPipeline::Submit(Turn& turn, Session& session, uint32_t max_new) {
   spec.tokens = turn.tokens;
   spec.max_new_tokens = max_new;
   spec.sampling = turn.ask().sampling;
+  if (!turn.ask().temperature_given) {
+    spec.sampling.temperature = limits_.temperature_default;
+    spec.sampling.top_p = limits_.top_p_default;
+    spec.sampling.top_k = limits_.top_k_default;
+  }
   if ((turn.ask().generation_flags & KAIROS_AUTO_TEMPERATURE) && turn.verdict.temperature >= 0) {
     spec.sampling.temperature = turn.verdict.temperature;
   }
@@ -259,6 +265,9 @@ void TurnPipeline::FindToolCalls(Turn& turn) {
   if (calls.empty()) return;
   turn.tool_calls_json += "]";
   turn.waiting_for = calls[0].name;
+  turn.context_json =
+      TaskContextAfterToolCalls(turn.context_json, turn.tool_calls_json,
+                                turn.match.kept_messages + turn.added.size());
 }
 
 void TurnPipeline::Commit(Turn& turn, Session& session) {

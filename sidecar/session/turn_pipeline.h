@@ -43,6 +43,9 @@ struct EngineOrder {
 struct TurnLimits {
   uint32_t context_tokens = 0;         // of the model
   uint32_t max_tokens_default = 512;
+  float temperature_default = 0.0f;    // for clients that give no generation settings
+  float top_p_default = 1.0f;
+  int32_t top_k_default = 0;
   uint32_t turns_max = 4096;           // open and queued, all clients
   uint32_t waiting_per_session = 64;
   uint64_t slot_bytes = 0;             // of the KV arena, for figures
