@@ -26,10 +26,9 @@ Conductor::Conductor(Parts parts, const ConductorOptions& options,
                      std::vector<SessionRecord> sessions)
     : parts_(parts),
       options_(options),
-      pool_(options.kv_slots),
-      index_(pool_),
+      device_(options.kv_slots, options.turns.slot_bytes),
       router_(options.router, options.grants),
-      kv_(pool_, index_,
+      kv_(device_.pool(), device_.index(),
           [this] {
             Session* coldest = router_.ColdestTail();
             if (coldest != nullptr) kv_.ReleaseTail(&coldest->tail);
@@ -40,10 +39,10 @@ Conductor::Conductor(Parts parts, const ConductorOptions& options,
       engine_([this](EngineOrder&& order) { return SendToEngine(std::move(order)); }),
       replies_(PushAndWake(parts.replies, parts.ingress)),
       control_replies_(PushAndWake(parts.control_replies, parts.control)),
-      pipeline_({router_, kv_, index_, parts.tokenizer, parts.filter, journal_, text_, engine_,
+      pipeline_({router_, kv_, device_.index(), parts.tokenizer, parts.filter, journal_, text_, engine_,
                  replies_, options.model},
                 options.turns),
-      operations_({router_, kv_, index_, pipeline_, journal_, options.model}) {
+      operations_({router_, kv_, device_.index(), pipeline_, journal_, options.model}) {
   pipeline_.SetDeleteWhenIdle([this](SessionId id) { operations_.DeleteIdle(id); });
   for (SessionRecord& record : sessions) router_.Adopt(std::move(record));
   parts_.journal.SetResultWaker(&waker_);

@@ -16,13 +16,12 @@
 #include "base/waker.h"
 #include "sidecar/control/control_request.h"
 #include "sidecar/engine/engine.h"
-#include "sidecar/kv/block_pool.h"
-#include "sidecar/kv/prefix_index.h"
 #include "sidecar/session/session_operations.h"
 #include "sidecar/session/session_router.h"
 #include "sidecar/session/text_thread.h"
 #include "sidecar/session/turn_pipeline.h"
 #include "sidecar/state/journal.h"
+#include "sidecar/tier/device_tier.h"
 
 namespace kairos {
 
@@ -79,8 +78,7 @@ class Conductor {
   Parts parts_;
   ConductorOptions options_;
   Waker waker_;
-  BlockPool pool_;
-  PrefixIndex index_;
+  DeviceTier device_;
   SessionRouter router_;
   KvLeaser kv_;
   Outbox<JournalCommand> journal_;

@@ -104,11 +104,13 @@ std::vector<std::pair<std::string, double>> Conductor::Stats() const {
       {"engine_step_seconds_total", number(engine.step_ns.load()) * 1e-9},
       {"engine_sequences_running", number(engine.sequences_running.load())},
       {"engine_sequences_waiting", number(engine.sequences_waiting.load())},
-      {"kv_slots_total", number(pool_.slots_total())},
-      {"kv_slots_free", number(pool_.slots_free())},
-      {"kv_slots_cached", number(index_.slots_cached())},
+      {"kv_slots_total", number(device_.pool().slots_total())},
+      {"kv_slots_free", number(device_.pool().slots_free())},
+      {"kv_slots_cached", number(device_.index().slots_cached())},
       {"kv_slot_bytes", number(pipeline_.slot_bytes())},
-      {"kv_blocks_indexed", number(index_.blocks_total())},
+      {"kv_device_bytes_total", number(device_.bytes_total())},
+      {"kv_device_bytes_used", number(device_.bytes_used())},
+      {"kv_blocks_indexed", number(device_.index().blocks_total())},
       {"catalog_bytes", number(parts_.journal.bytes_used())},
   };
 }

@@ -65,7 +65,7 @@ void TurnPipeline::Generate(Turn& turn, Session& session) {
   if (prompt == 0) return Fail(turn, Code::kInvalidArgument, 0, "the turn has no tokens");
   if (turn.cancel) {
     turn.cause = turn.deadline_passed ? FinishCause::kDeadline : FinishCause::kCancelled;
-    return Commit(turn, session);
+    return CommitOrDiscard(turn, session);
   }
   const bool generate = (turn.ask().flags & KAIROS_TURN_NO_GENERATE) == 0;
   if (prompt + (generate ? 1 : 0) > limits_.context_tokens) {
@@ -241,13 +241,7 @@ void TurnPipeline::OnFinished(Turn& turn, EngineEvent& event) {
   log.insert(log.end(), turn.generated.begin(), turn.generated.end());
   KAIROS_CHECK(event.computed <= log.size());
   Settle(turn, session, std::span(log).first(event.computed));
-  const bool discard = IsCut(turn.cause) && turn.ask().on_cancel == KAIROS_ON_CANCEL_DISCARD;
-  if (discard || session.deleting) {
-    ++counters_.turns_cancelled;
-    ReplyFinal(turn, session, session.record.head);
-    return Finish(turn);
-  }
-  Commit(turn, session);
+  CommitOrDiscard(turn, session);
 }
 
 // ---- Commit ------------------------------------------------------------------------------------
@@ -268,6 +262,14 @@ void TurnPipeline::FindToolCalls(Turn& turn) {
   turn.context_json =
       TaskContextAfterToolCalls(turn.context_json, turn.tool_calls_json,
                                 turn.match.kept_messages + turn.added.size());
+}
+
+void TurnPipeline::CommitOrDiscard(Turn& turn, Session& session) {
+  const bool discard = IsCut(turn.cause) && turn.ask().on_cancel == KAIROS_ON_CANCEL_DISCARD;
+  if (!discard && !session.deleting) return Commit(turn, session);
+  ++counters_.turns_cancelled;
+  ReplyFinal(turn, session, session.record.head);
+  Finish(turn);
 }
 
 void TurnPipeline::Commit(Turn& turn, Session& session) {
@@ -517,6 +519,20 @@ void TurnPipeline::EndOperation(Session& session, uint64_t ticket) {
   if (session.deleting) delete_idle_(session.record.id);
 }
 
+// A turn that ends before it began does not take those along who wait for its reply: the first of them
+// runs in its place.
+void TurnPipeline::HandOver(Turn& turn) {
+  std::vector<uint64_t> followers = std::move(turn.followers);
+  turn.followers.clear();
+  for (size_t i = 0; i < followers.size(); ++i) {
+    Turn* heir = FindTurn(followers[i]);
+    if (heir == nullptr || heir->cancel) continue;
+    heir->followers.assign(followers.begin() + static_cast<ptrdiff_t>(i) + 1, followers.end());
+    once_[OnceKey(*heir)] = heir->id;
+    return LookUpKey(*heir);
+  }
+}
+
 void TurnPipeline::CancelTurn(Turn& turn) {
   turn.cancel = true;
   switch (turn.phase) {
@@ -525,6 +541,7 @@ void TurnPipeline::CancelTurn(Turn& turn) {
       Session* session = parts_.router.FindEvenDeleting(turn.session);
       if (session != nullptr) parts_.router.RemoveWaiting(*session, turn.id);
       const bool late = turn.deadline_passed;
+      HandOver(turn);
       return Fail(turn, late ? Code::kDeadlineExceeded : Code::kCancelled, 0,
                   late ? "the deadline passed before the turn began"
                        : "cancelled before the turn began");

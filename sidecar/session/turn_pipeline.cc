@@ -68,14 +68,19 @@ void TurnPipeline::Admit(Request&& request, uint64_t now_ns) {
   } else if (const auto [at, first] = once_.emplace(OnceKey(turn), turn.id); !first) {
     turns_.at(at->second)->followers.push_back(turn.id);
   } else {
-    JournalCommand command;
-    command.verb = JournalVerb::kFindReply;
-    command.ticket = turn.id;
-    command.record.uid = turn.request.uid;
-    command.record.name_space = turn.request.name_space;
-    command.key = turn.ask().idempotency_key;
-    parts_.journal.Send(std::move(command));
+    LookUpKey(turn);
   }
+}
+
+// Whether the turn was done before; the answer leads to Replay or Route.
+void TurnPipeline::LookUpKey(const Turn& turn) {
+  JournalCommand command;
+  command.verb = JournalVerb::kFindReply;
+  command.ticket = turn.id;
+  command.record.uid = turn.request.uid;
+  command.record.name_space = turn.request.name_space;
+  command.key = turn.ask().idempotency_key;
+  parts_.journal.Send(std::move(command));
 }
 
 void TurnPipeline::OnJournal(JournalResult&& result, uint64_t now_ns) {

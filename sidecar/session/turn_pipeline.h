@@ -122,6 +122,7 @@ class TurnPipeline {
   void OnToken(Turn& turn, EngineEvent& event);
   void OnFinished(Turn& turn, EngineEvent& event);
   void FindToolCalls(Turn& turn);
+  void CommitOrDiscard(Turn& turn, Session& session);
   void Commit(Turn& turn, Session& session);
   void OnCommitted(Turn& turn, JournalResult& result);
   void Settle(Turn& turn, Session& session, std::span<const TokenId> tokens);
@@ -133,6 +134,8 @@ class TurnPipeline {
   }
   void Finish(Turn& turn);
   void CancelTurn(Turn& turn);
+  void HandOver(Turn& turn);
+  void LookUpKey(const Turn& turn);
   void RetryWaitingKv();
   void SendText(Turn& turn, std::string&& text, std::vector<TokenId>&& tokens);
   Reply MakeReply(const Turn& turn, ReplyKind kind) const;
