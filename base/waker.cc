@@ -17,7 +17,10 @@ void Waker::Wake() {
   // Read-modify-write on both sides orders the pusher's store before this look and the sleeper's
   // flag before its last look at the queue (the StoreLoad that plain release/acquire lacks). TSan
   // understands it, which it does not of a bare fence.
-  if (!asleep_.exchange(false, std::memory_order_seq_cst)) return;
+  if (asleep_.exchange(false, std::memory_order_seq_cst)) Interrupt();
+}
+
+void Waker::Interrupt() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof(one));
 }

@@ -19,6 +19,9 @@ class Waker {
 
   // Any thread; never blocks.
   void Wake();
+  // As Wake(), for a word that the owner reads before Prepare() and not after it, such as a stop
+  // flag: also the next Sleep() returns at once where the owner is awake now. Costs a syscall.
+  void Interrupt();
 
   // Owner only.
   void Prepare();

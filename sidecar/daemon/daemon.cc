@@ -28,13 +28,14 @@ namespace kairos {
 namespace {
 
 // Runs work(), which returns false when there was nothing to do, until *stop; sleeps on `waker`
-// between bursts. The second look after Prepare() closes the race with a push.
+// between bursts. The second look after Prepare() closes the race with a push; Stop() interrupts, so
+// that no look at *stop is needed there.
 template <typename Work>
 void RunUntil(const std::atomic<bool>& stop, Waker& waker, const Work& work, int sleep_ms) {
   while (!stop.load(std::memory_order_acquire)) {
     if (work()) continue;
     waker.Prepare();
-    if (!stop.load(std::memory_order_acquire) && !work()) waker.Sleep(sleep_ms);
+    if (!work()) waker.Sleep(sleep_ms);
     waker.Finish();
   }
 }
@@ -143,8 +144,16 @@ int Daemon::OpenModel(const DaemonOptions& options, std::string* error) {
   }
   body.renderer = renderer.Take();
 
+  LogInfo("daemon", "model_loaded kernels={} fingerprint={} weight_bytes={}", kernels->name,
+          body.model->FingerprintHex(), body.model->weight_bytes());
+  return OpenEngine(options, ReadTokenBytes(**file), error);
+}
+
+int Daemon::OpenEngine(const DaemonOptions& options, std::vector<std::string> token_bytes,
+                       std::string* error) {
+  Body& body = *body_;
   EngineOptions engine = options.engine;
-  engine.token_bytes = ReadTokenBytes(**file);
+  engine.token_bytes = std::move(token_bytes);
   for (uint32_t token = 0; token < body.tokenizer->vocabulary_size(); ++token) {
     const auto id = static_cast<TokenId>(token);
     if (body.tokenizer->IsEndOfGeneration(id)) engine.end_tokens.push_back(id);
@@ -169,8 +178,7 @@ int Daemon::OpenModel(const DaemonOptions& options, std::string* error) {
     return kExitOsError;
   }
   body.engine = made.Take();
-  LogInfo("daemon", "model_loaded kernels={} fingerprint={} weight_bytes={} kv_slots={}",
-          kernels->name, body.model->FingerprintHex(), body.model->weight_bytes(), slots);
+  LogInfo("daemon", "kv_reserved slots={} slot_bytes={}", slots, slot_bytes);
   return 0;
 }
 
@@ -306,17 +314,17 @@ void Daemon::Stop(bool now) {
   usleep(20'000);
 
   body.stop_front.store(true, std::memory_order_release);
-  body.ingress_waker.Wake();
-  body.control_waker.Wake();
+  body.ingress_waker.Interrupt();
+  body.control_waker.Interrupt();
   for (std::thread& thread : body.front) thread.join();
   body.front.clear();
   body.stop_conductor.store(true, std::memory_order_release);
-  body.conductor->waker().Wake();
+  body.conductor->waker().Interrupt();
   body.conductor_thread.join();
   body.stop_back.store(true, std::memory_order_release);
-  body.engine->waker().Wake();
-  body.text->waker().Wake();
-  body.journal->waker().Wake();
+  body.engine->waker().Interrupt();
+  body.text->waker().Interrupt();
+  body.journal->waker().Interrupt();
   for (std::thread& thread : body.back) thread.join();
   body.back.clear();
   while (body.journal->DoWork()) {

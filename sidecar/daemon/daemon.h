@@ -57,6 +57,9 @@ class Daemon {
  private:
   struct Body;
   int OpenModel(const DaemonOptions& options, std::string* error);
+  // Reserves KV memory for the opened model and makes the engine over both.
+  int OpenEngine(const DaemonOptions& options, std::vector<std::string> token_bytes,
+                 std::string* error);
   int OpenState(const DaemonOptions& options, std::string* error);
   int OpenSockets(const DaemonOptions& options, std::string* error);
   void StartThreads();

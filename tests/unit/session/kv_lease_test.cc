@@ -161,6 +161,72 @@ TEST_P(KvLeaseTest, ReusesNothingWhenAskedNotTo) {
   memory.leaser.Settle(std::move(*second), log, &tail);
 }
 
+struct Agent {
+  std::vector<TokenId> log;
+  OpenBlock tail;
+};
+
+// What the engine wrote, by slot: the whole prefix of tokens that the block stands for.
+class SlotContents {
+ public:
+  explicit SlotContents(Fidelity fidelity) : fidelity_(fidelity) {}
+
+  uint32_t per_block() const { return fidelity_ == Fidelity::kExact ? 2 : 1; }
+
+  // What `spec` reuses is there.
+  void Check(const SequenceSpec& spec, std::span<const TokenId> log) {
+    const uint32_t whole = spec.computed / kBlockTokens;
+    for (uint32_t block = 0; block < whole; ++block) {
+      ASSERT_EQ(held_[spec.slots[block * per_block()].value],
+                Prefix(log, (block + 1) * kBlockTokens));
+    }
+    if (spec.computed % kBlockTokens == 0) return;
+    const SlotId from =
+        spec.open_source[0] != kNoSlot ? spec.open_source[0] : OpenSlot(spec, spec.computed);
+    const std::vector<TokenId>& open = held_[from.value];
+    ASSERT_GE(open.size(), spec.computed);
+    ASSERT_TRUE(std::equal(log.begin(), log.begin() + spec.computed, open.begin()));
+  }
+
+  // The engine computes up to the token `computed`.
+  void Write(const SequenceSpec& spec, std::span<const TokenId> log, uint32_t computed) {
+    for (uint32_t block = spec.computed / kBlockTokens; block < computed / kBlockTokens; ++block) {
+      held_[spec.slots[block * per_block()].value] = Prefix(log, (block + 1) * kBlockTokens);
+    }
+    if (computed % kBlockTokens == 0) return;
+    held_[OpenSlot(spec, computed).value] = Prefix(log, computed);
+  }
+
+ private:
+  static std::vector<TokenId> Prefix(std::span<const TokenId> log, uint32_t tokens) {
+    return {log.begin(), log.begin() + tokens};
+  }
+  SlotId OpenSlot(const SequenceSpec& spec, uint32_t computed) const {
+    return fidelity_ == Fidelity::kExact ? spec.slots[computed / kBlockTokens * 2] : spec.open[0];
+  }
+
+  Fidelity fidelity_;
+  std::map<uint32_t, std::vector<TokenId>> held_;
+};
+
+// Rewinds the log, makes it a fork of another's, or neither; then it grows.
+void ChangeLog(Memory& memory, std::vector<Agent>& agents, Agent& agent, std::mt19937& random) {
+  const uint32_t act = random() % 6;
+  if (act == 0) agent.log.resize(random() % (agent.log.size() + 1));
+  if (act == 1) {
+    const Agent& source = agents[random() % agents.size()];
+    if (&source != &agent) {
+      memory.leaser.ReleaseTail(&agent.tail);
+      agent.log = source.log;
+      agent.tail = memory.leaser.ShareTail(source.tail);
+    }
+  }
+  if (agent.log.size() > 150) agent.log.resize(20);
+  for (uint32_t added = random() % 50 + 1; added > 0; --added) {
+    agent.log.push_back(static_cast<TokenId>(random() % 2));
+  }
+}
+
 // Random sessions against a model of what each slot holds: a reused slot always holds exactly the
 // tokens it is reused for, and no slot is ever lost.
 TEST_P(KvLeaseTest, NeverReusesASlotForTokensItDoesNotHold) {
@@ -169,74 +235,31 @@ TEST_P(KvLeaseTest, NeverReusesASlotForTokensItDoesNotHold) {
   std::mt19937 random(kSeed);
   constexpr uint32_t kSlots = 40;
   Memory memory(kSlots);
-  struct Agent {
-    std::vector<TokenId> log;
-    OpenBlock tail;
-  };
   std::vector<Agent> agents(5);
   for (Agent& agent : agents) memory.idle_tails.push_back(&agent.tail);
-  // What the engine wrote: slot -> the whole prefix of tokens that block stands for.
-  std::map<uint32_t, std::vector<TokenId>> contents;
-  const uint32_t per_block = GetParam() == Fidelity::kExact ? 2 : 1;
+  SlotContents contents(GetParam());
+  int leased = 0;
 
   for (int step = 0; step < 4000; ++step) {
     Agent& agent = agents[random() % agents.size()];
-    switch (random() % 6) {
-      case 0:
-        agent.log.resize(random() % (agent.log.size() + 1));  // rewind
-        break;
-      case 1: {  // fork
-        Agent& source = agents[random() % agents.size()];
-        if (&source == &agent) break;
-        memory.leaser.ReleaseTail(&agent.tail);
-        agent.log = source.log;
-        agent.tail = memory.leaser.ShareTail(source.tail);
-        break;
-      }
-      default:
-        break;
-    }
-    if (agent.log.size() > 150) agent.log.resize(20);
-    for (uint32_t added = random() % 50 + 1; added > 0; --added) {
-      agent.log.push_back(static_cast<TokenId>(random() % 2));
-    }
+    ChangeLog(memory, agents, agent, random);
     const auto total = static_cast<uint32_t>(agent.log.size() + random() % 40);
     auto lease = memory.Acquire(agent.log, total, &agent.tail, GetParam());
     if (!lease) continue;
+    ++leased;
     SequenceSpec spec;
     memory.leaser.FillSpec(*lease, &spec);
-    ASSERT_EQ(spec.slots.size(), (total + kBlockTokens - 1) / kBlockTokens * per_block);
+    ASSERT_EQ(spec.slots.size(),
+              (total + kBlockTokens - 1) / kBlockTokens * contents.per_block());
     ASSERT_LT(spec.computed, agent.log.size());
-    const uint32_t whole = spec.computed / kBlockTokens;
-    for (uint32_t block = 0; block < whole; ++block) {
-      const std::vector<TokenId> prefix(agent.log.begin(),
-                                        agent.log.begin() + (block + 1) * kBlockTokens);
-      ASSERT_EQ(contents[spec.slots[block * per_block].value], prefix);
-    }
-    const SlotId open = GetParam() == Fidelity::kExact && spec.computed % kBlockTokens != 0
-                            ? spec.slots[whole * per_block]
-                            : spec.open[0];
-    if (spec.computed % kBlockTokens != 0) {
-      const SlotId from = spec.open_source[0] != kNoSlot ? spec.open_source[0] : open;
-      const std::vector<TokenId>& held = contents[from.value];
-      ASSERT_GE(held.size(), spec.computed);
-      ASSERT_TRUE(std::equal(agent.log.begin(), agent.log.begin() + spec.computed, held.begin()));
-    }
-    // The engine computes part of the log (a cancel may cut it short) and writes.
+    ASSERT_NO_FATAL_FAILURE(contents.Check(spec, agent.log)) << "step " << step;
+    // A cancel may cut the computing short.
     const auto computed = static_cast<uint32_t>(
         spec.computed + random() % (agent.log.size() - spec.computed + 1));
-    for (uint32_t block = whole; block < computed / kBlockTokens; ++block) {
-      contents[spec.slots[block * per_block].value].assign(
-          agent.log.begin(), agent.log.begin() + (block + 1) * kBlockTokens);
-    }
-    if (computed % kBlockTokens != 0) {
-      const SlotId target = GetParam() == Fidelity::kExact
-                                ? spec.slots[computed / kBlockTokens * per_block]
-                                : spec.open[0];
-      contents[target.value].assign(agent.log.begin(), agent.log.begin() + computed);
-    }
+    contents.Write(spec, agent.log, computed);
     memory.leaser.Settle(std::move(*lease), std::span(agent.log).first(computed), &agent.tail);
   }
+  EXPECT_GT(leased, 1000);
   for (Agent& agent : agents) memory.leaser.ReleaseTail(&agent.tail);
   while (memory.index.EvictColdest()) {
   }
