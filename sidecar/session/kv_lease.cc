@@ -43,9 +43,15 @@ std::optional<KvLease> KvLeaser::Acquire(const Ask& ask, OpenBlock* tail) {
   OpenBlock own = std::move(*tail);
   *tail = OpenBlock{};
   if (!MakeRoom(need)) {
-    *tail = std::move(own);
-    Abandon(&lease);
-    return std::nullopt;
+    // Nobody else can give anything now. Where its own tail is what is missing, the turn gives that up:
+    // with a lease of all memory it would wait for itself.
+    const bool own_frees = !own.empty() && pool_.users(own.slots[0]) == 1;
+    if (pool_.slots_free() + (own_frees ? 2 : 0) < need) {
+      *tail = std::move(own);
+      Abandon(&lease);
+      return std::nullopt;
+    }
+    ReleaseTail(&own);
   }
   const uint32_t blocks = BlocksFor(ask.total_tokens) - reused_blocks;
   for (uint32_t i = 0; i < blocks * per_block; ++i) lease.fresh.push_back(pool_.Allocate());

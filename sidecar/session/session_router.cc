@@ -121,12 +121,15 @@ std::vector<SessionId> SessionRouter::List(int64_t uid, const std::string& name_
 }
 
 Session* SessionRouter::ColdestTail() {
+  // An open turn without a lease only waits; could its tail not be had, two such turns could wait for
+  // each other.
+  const auto warmth = [](const Session& session) {
+    return std::pair(session.open_turn != 0, session.idle_since_ns);
+  };
   Session* coldest = nullptr;
   for (auto& [id, session] : sessions_) {
-    if (session->open_turn != 0 || session->tail.empty()) continue;
-    if (coldest == nullptr || session->idle_since_ns < coldest->idle_since_ns) {
-      coldest = session.get();
-    }
+    if (session->tail.empty()) continue;
+    if (coldest == nullptr || warmth(*session) < warmth(*coldest)) coldest = session.get();
   }
   return coldest;
 }
