@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""docs/CONFIG.md lists every key that kairosd knows, with its default, and shows the file it prints.
+
+  config_document_test.py KAIROSD
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import tomllib
+import unittest
+
+KAIROSD = sys.argv.pop()
+DOCUMENT = pathlib.Path(__file__).resolve().parents[3] / "docs" / "CONFIG.md"
+
+
+def printed() -> str:
+    return subprocess.run([KAIROSD, "--print-default-config"], check=True, text=True,
+                          capture_output=True).stdout
+
+
+def defaults() -> dict[str, str]:
+    keys = {}
+    for name, value in tomllib.loads(printed()).items():
+        if isinstance(value, dict):
+            keys |= {f"{name}.{inner}": str(of_inner) for inner, of_inner in value.items()}
+        else:
+            keys[name] = str(value)
+    return keys
+
+
+class ConfigDocument(unittest.TestCase):
+    def setUp(self) -> None:
+        self.text = DOCUMENT.read_text()
+        rows = re.findall(r"^\| `([a-z_.]+)` \| (?:`([^`]*)`)? *\|", self.text, re.M)
+        self.rows = {key: default for key, default in rows}
+
+    def test_table_has_every_key_with_its_default_and_no_other(self) -> None:
+        self.assertEqual(self.rows, defaults())
+
+    def test_shows_the_printed_file(self) -> None:
+        block = re.search(r"^```toml kairosd\n(.*?)^```$", self.text, re.M | re.S)
+        self.assertIsNotNone(block)
+        self.assertEqual(block.group(1), printed())
+
+    def test_flags_are_the_keys(self) -> None:
+        shown = subprocess.run([KAIROSD, "--help"], check=True, text=True,
+                               capture_output=True).stdout
+        flags = set(re.findall(r"^ *--([a-z-]+) TEXT", shown, re.M))
+        self.assertEqual(flags, {key.replace(".", "-").replace("_", "-") for key in self.rows})
+
+
+if __name__ == "__main__":
+    unittest.main()
