@@ -158,12 +158,12 @@ bool Attachment::Admit(const Request& request, uint64_t bytes, uint64_t now_ns) 
   }
   if (in_flight_.size() >= limits_.in_flight_max) {
     Refuse(id, Code::kResourceExhausted, KAIROS_DETAIL_QUOTA,
-           "requests in flight: over the limit of one client (ingress.in_flight_max)", now_ns);
+           "requests in flight: over limits.in_flight_per_client", now_ns);
     return false;
   }
   if (in_flight_bytes_ + bytes > limits_.in_flight_bytes_max) {
     Refuse(id, Code::kResourceExhausted, KAIROS_DETAIL_QUOTA,
-           "bytes in flight: over the limit of one client (ingress.in_flight_bytes_max)", now_ns);
+           "bytes in flight: over the limit of one client", now_ns);
     return false;
   }
   in_flight_.emplace(id.value, InFlight{request.kind, bytes});

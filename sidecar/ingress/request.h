@@ -42,6 +42,7 @@ struct TurnRequest {
   uint32_t generation_flags = 0; // KAIROS_AUTO_*, KAIROS_IGNORE_EOS, KAIROS_LOGITS_HASH
   uint32_t max_tokens = 0;       // 0: default
   bool temperature_given = false;
+  bool generation_given = false;  // the rest of `sampling` is the client's
   SamplingParams sampling;
   int32_t priority = 0;
   int32_t on_cancel = 0;

@@ -194,6 +194,7 @@ Status ReadGeneration(const TurnView& view, const RequestLimits& limits, TurnReq
   KAIROS_RETURN_IF_ERROR(CheckSampling(fixed));
   turn->generation_flags = fixed.generation_flags;
   turn->max_tokens = fixed.max_tokens;
+  turn->generation_given = true;
   turn->temperature_given = (fixed.generation_flags & KAIROS_AUTO_TEMPERATURE) == 0;
   SamplingParams& sampling = turn->sampling;
   sampling.temperature = fixed.temperature;

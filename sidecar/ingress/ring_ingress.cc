@@ -195,7 +195,7 @@ void RingIngress::BoundBuffers(Attachment& attachment, uint64_t now_ns) {
   if (held == 0 || buffered_bytes_ <= options_.buffered_bytes_max) return;
   counters_.over_memory.Add();
   attachment.Expel(Violation::kNone, KAIROS_RESOURCE_EXHAUSTED, KAIROS_DETAIL_QUOTA,
-                   "half-sent requests of all clients: over ingress.buffered_bytes_max", now_ns);
+                   "half-sent requests of all clients: over their limit", now_ns);
   buffered_bytes_ -= held;
   attachment.buffer_counted = 0;
   attachment.Settle(now_ns);
@@ -380,12 +380,12 @@ bool RingIngress::RefuseClient(int socket, const PeerCredentials& peer, bool sho
     text = "the sidecar is shutting down";
   } else if (!uids.empty() && std::find(uids.begin(), uids.end(), peer.uid) == uids.end()) {
     code = Code::kFailedPrecondition;
-    text = "this user may not attach (ingress.allowed_uids)";
+    text = "this user may not attach";
   } else if (attachments_.size() >= options_.attachments_max) {
-    text = "attached clients: over the limit (ingress.attachments_max)";
+    text = "attached clients: over limits.attachments";
   } else if (const auto count = per_uid_.find(peer.uid);
              count != per_uid_.end() && count->second >= options_.attachments_per_uid_max) {
-    text = "attached clients of this user: over the limit (ingress.attachments_per_uid_max)";
+    text = "attached clients of this user: over the limit of one user";
   }
   if (text == nullptr) return false;
   counters_.attach_refused.Add();

@@ -110,8 +110,8 @@ void TurnPipeline::Submit(Turn& turn, Session& session, uint32_t max_new) {
   spec.tokens = turn.tokens;
   spec.max_new_tokens = max_new;
   spec.sampling = turn.ask().sampling;
-  if (!turn.ask().temperature_given) {
-    spec.sampling.temperature = limits_.temperature_default;
+  if (!turn.ask().temperature_given) spec.sampling.temperature = limits_.temperature_default;
+  if (!turn.ask().generation_given) {
     spec.sampling.top_p = limits_.top_p_default;
     spec.sampling.top_k = limits_.top_k_default;
   }
@@ -519,8 +519,8 @@ void TurnPipeline::EndOperation(Session& session, uint64_t ticket) {
   if (session.deleting) delete_idle_(session.record.id);
 }
 
-// A turn that ends before it began does not take those along who wait for its reply: the first of them
-// runs in its place.
+// A turn that ends before it began does not take those along who wait for its reply: the first of
+// them runs in its place.
 void TurnPipeline::HandOver(Turn& turn) {
   std::vector<uint64_t> followers = std::move(turn.followers);
   turn.followers.clear();

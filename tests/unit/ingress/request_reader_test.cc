@@ -88,6 +88,7 @@ TEST(Request, CarriesEveryFieldOfATurn) {
   EXPECT_EQ(turn.deadline_ns, 1'000u + 250'000'000u);
   EXPECT_EQ(turn.max_tokens, 17u);
   EXPECT_TRUE(turn.temperature_given);
+  EXPECT_TRUE(turn.generation_given);
   EXPECT_FLOAT_EQ(turn.sampling.temperature, 0.5f);
   EXPECT_EQ(turn.sampling.penalty_window, 64);
   EXPECT_EQ(turn.sampling.seed, 99u);
@@ -96,6 +97,18 @@ TEST(Request, CarriesEveryFieldOfATurn) {
   EXPECT_EQ(turn.sampling.stops, std::vector<std::string>{"STOP"});
   ASSERT_EQ(turn.sampling.biases.size(), 2u);
   EXPECT_TRUE(std::isinf(turn.sampling.biases[1].second));
+}
+
+TEST(Request, LeavesOnlyTheTemperatureOpenWhenTheFilterMayChooseIt) {
+  Draft draft;
+  draft.generation.flags |= KAIROS_AUTO_TEMPERATURE;
+  Request request;
+
+  const Status status = draft.Read(&request);
+
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_FALSE(request.turn->temperature_given);
+  EXPECT_TRUE(request.turn->generation_given) << "top_p and top_k are the client's";
 }
 
 struct BadTurn {
