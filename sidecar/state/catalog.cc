@@ -293,8 +293,7 @@ Result<RecordPlace> SqliteCatalog::FindVersion(SessionId session, Version versio
     SqliteQuery query(sql_.select_version, session.value, version.value);
     KAIROS_ASSIGN_OR_RETURN(const bool row, query.Step());
     if (!row) {
-      return Status(Code::kNotFound, "the session has no such version",
-                    static_cast<int64_t>(version.value));
+      return Status(Code::kNotFound, "the session has no such version");
     }
     record = query.Integer(0);
     if (parent != nullptr) *parent = Version{query.Unsigned(1)};
@@ -322,8 +321,7 @@ Status SqliteCatalog::Commit(const SessionRecord& session, bool create, const Ve
   if (create) KAIROS_RETURN_IF_ERROR(InsertSession(session));
   KAIROS_ASSIGN_OR_RETURN(const SessionNumbers numbers, FindSession(session.id));
   if (delta.version.value != numbers.newest + 1) {
-    return {Code::kFailedPrecondition, "version is not the session's next number",
-            static_cast<int64_t>(numbers.newest)};
+    return {Code::kFailedPrecondition, "version is not the session's next number"};
   }
   RecordPlace parent;
   if (delta.parent.value != 0) {

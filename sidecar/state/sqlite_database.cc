@@ -51,7 +51,8 @@ Status StatusOf(int code) {
     case SQLITE_CONSTRAINT:
       return {Code::kAlreadyExists, "session catalog: such a row exists already"};
     default:
-      return {Code::kInternal, "session catalog: unexpected database error", code};
+      return {Code::kInternal, "session catalog: unexpected database error",
+              KAIROS_DETAIL_STORAGE};
   }
 }
 

@@ -182,6 +182,20 @@ TEST_F(CatalogTest, ForkOutlivesItsSource) {
   EXPECT_EQ(catalog_->LoadVersion(SessionId{1}, Version{40}).status().code(), Code::kNotFound);
 }
 
+TEST_F(CatalogTest, NamesNoClientDetailForAMissingVersion) {
+  Open();
+  CommitChain(1);
+
+  const Status loaded =
+      catalog_->LoadVersion(SessionId{1}, Version{KAIROS_DETAIL_CONTEXT_FULL}).status();
+  const Status forked =
+      catalog_->Fork(Session(2), SessionId{1}, Version{KAIROS_DETAIL_OTHER_MODEL});
+
+  // The status goes to a client, where a version number would read as a cause.
+  EXPECT_EQ(loaded.detail(), 0);
+  EXPECT_EQ(forked.detail(), 0);
+}
+
 TEST_F(CatalogTest, PrunesOldVersionsButNotTheHead) {
   options_.versions_max = 3;
   Open();
