@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What clients may send and must not get away with: each a clear error, and the sidecar serves on."""
+"""What clients may send and must not get away with: clear errors, and the sidecar serves on."""
 from __future__ import annotations
 
 import ctypes

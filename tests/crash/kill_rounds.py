@@ -4,19 +4,20 @@
 
   kill_rounds.py [--rounds N] [--seed S] [--layers L]
 
---layers keeps only the first layers of the test model, which makes rounds faster; the path of a turn
-is the same.
+--layers keeps only the first layers of the test model, which makes rounds faster; the path of a
+turn is the same.
 
-Each round has ten turns in flight from two client processes when the sidecar dies: at a random time,
-or at a named stage of some turn. The oracle is what the clients heard:
+Each round has ten turns in flight from two client processes when the sidecar dies: at a random
+time, or at a named stage of some turn. The oracle is what the clients heard:
 
 1. A turn whose final was received is there after the restart, with its exact text and user message.
 2. No version is half there: every session has whole pairs of messages and a matching summary.
 3. Every turn in flight ends with exactly one SIDECAR_LOST; no client hangs.
 4. A lost turn tried again with its key is answered once: replayed where the lost one had been
-   committed, else executed; the session has grown by one pair. A session that nobody knows is an error.
-5. The text that was streamed before the death begins the text of the answer (greedy decoding after a
-   restart repeats the same bits).
+   committed, else executed; the session has grown by one pair. A session that nobody knows is an
+   error.
+5. The text that was streamed before the death begins the text of the answer (greedy decoding after
+   a restart repeats the same bits).
 """
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ import live_daemon  # noqa: E402
 
 PROCESSES = 2
 IN_FLIGHT = 5  # of each process
-STAGES = ("admit", "route", "restore", "filter", "render", "generate", "token", "generated", "settle",
-          "commit", "committed", "reply")
+STAGES = ("admit", "route", "restore", "filter", "render", "generate", "token", "generated",
+          "settle", "commit", "committed", "reply")
 PER_TURN = {"token": 5}  # how often a turn passes the stage; others once
 SIDECAR_LOST = 3
 
@@ -258,7 +259,8 @@ class Campaign:
         where = f"session {session:016x} version {version}"
         assert len(messages) >= 2 and len(messages) % 2 == 0, f"{where}: {len(messages)} messages"
         asked, answer = messages[-2:]
-        assert asked["role"] == "user" and asked["content"] == user, f"{where}: {asked} not {user!r}"
+        assert asked["role"] == "user" and asked["content"] == user, \
+            f"{where}: {asked} not {user!r}"
         assert answer["role"] == "assistant" and answer["content"] == text, \
             f"{where}: {answer} but the client was told {text!r}"
 
@@ -285,7 +287,8 @@ class Campaign:
                 f"{ask.key}: streamed {ask.text!r} before the death, {text!r} after it"
             pairs = self.pairs.get(session, 0) + 1
             count = kairos.Session(client, session).stat().message_count
-            assert count == 2 * pairs, f"{ask.key}: {count} messages after the retry, not {2 * pairs}"
+            assert count == 2 * pairs, \
+                f"{ask.key}: {count} messages after the retry, not {2 * pairs}"
             if ask.key in before:
                 committed = before[ask.key] == 2 * pairs
             else:

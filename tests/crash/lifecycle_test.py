@@ -336,8 +336,8 @@ class FullDisk(unittest.TestCase):
         refused = None
         for number in range(400):  # until the space inside the catalog's own files is used up
             try:
-                session.turn(f"{number} " + "some words " * 200, generation=Generation(max_tokens=1),
-                             if_version=session.stat().version).read()
+                session.turn(f"{number} " + "some words " * 200,
+                             generation=Generation(max_tokens=1)).read()
             except kairos.KairosError as fault:
                 refused = fault
                 break

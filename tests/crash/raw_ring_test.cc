@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients with their hands on the shared bytes of a live sidecar: killed in the middle of a write or a
-// read, breaking the protocol, changing what is being parsed, turning their descriptors against the
-// segments. After each: the sidecar lives, a neighbour's turn is word for word what it was before, and
-// nothing of the offender is held. Run by tests/support/with_daemon.py, also with rings that start
-// shortly before 2^32, 2^63 and 2^64.
+// Clients with their hands on the shared bytes of a live sidecar: killed while they write or read,
+// breaking the protocol, changing what is parsed, turning their descriptors against it. After each:
+// the sidecar lives, a neighbour's turn is word for word what it was before, and nothing of the
+// offender is held. Run by tests/support/with_daemon.py, also with rings that start shortly before
+// 2^32, 2^63 and 2^64.
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -323,7 +323,9 @@ TEST(HostileBytes, WrittenAtRandomHurtNobodyElse) {
     if (random() % 4 == 0) shared_word::Store(raw.words->space_epoch, random());
     raw.Tail(random() % 3 == 0 ? random() % (2 * raw.capacity) : end);
     (void)RingDoorbell(hostile.attachment.socket.get());
-    if (round % 20 == 0) ASSERT_TRUE(neighbour.Ping()) << round;
+    if (round % 20 == 0) {
+      ASSERT_TRUE(neighbour.Ping()) << round;
+    }
   }
   EXPECT_EQ(HoldsWith(1).descriptors, before.descriptors);
   EXPECT_EQ(neighbour.Turn(), expected);
@@ -428,7 +430,9 @@ TEST(Descriptors, CannotBeTurnedAgainstTheSidecar) {
     const char byte = 'x';
     EXPECT_EQ(pwrite(raw.s2c.get(), &byte, 1, 0), -1);
     EXPECT_EQ(errno, EPERM);
-    EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, raw.s2c.get(), 0), MAP_FAILED);
+    void* writable =
+        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, raw.s2c.get(), 0);
+    EXPECT_EQ(writable, MAP_FAILED);
     EXPECT_EQ(errno, EPERM);
     void* readable = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, raw.s2c.get(), 0);
     ASSERT_NE(readable, MAP_FAILED);
@@ -442,7 +446,7 @@ TEST(Descriptors, CannotBeTurnedAgainstTheSidecar) {
     if (reopened.valid()) {
       EXPECT_EQ(pwrite(reopened.get(), &byte, 1, 0), -1);
     }
-    // Holes in its own segment zero its own words; whatever that means, it means it for itself only.
+    // Holes in its own segment zero its own words; whatever follows, follows for itself only.
     EXPECT_EQ(fallocate(raw.c2s.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, size), 0);
     for (int i = 0; i < 10; ++i) (void)RingDoorbell(raw.socket.get());
     EXPECT_EQ(neighbour.Turn(), expected);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How turns end other than by being done: cancelled, late, repeated, or with their client's death."""
+"""How turns end other than by being done: cancelled, late, repeated, or by their client's death."""
 from __future__ import annotations
 
 import os
@@ -231,7 +231,7 @@ class DeadClient(live_daemon.LiveTest):
     """A client process dies with a turn at some point; its session and everybody else do not."""
 
     def in_child(self, act) -> int:
-        """Forks a client that runs act(write) and waits to be killed; returns when it has written."""
+        """Forks a client that runs act(write) and waits for death; returns once it has written."""
         ready, done = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -255,7 +255,7 @@ class DeadClient(live_daemon.LiveTest):
         return self.daemon.stats()["turns_open"] == 0
 
     def settle(self, clients: int) -> live_daemon.Usage:
-        """Waits until this many clients are attached and nothing runs; returns what is held then."""
+        """Waits until so many clients are attached and nothing runs; returns what is held then."""
         self.daemon.wait_until("clients of before are gone", lambda: (
             self.daemon.usage().segments == 2 * clients and self.idle()))
         return self.daemon.usage()

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 UINT32, FLOAT32, BOOL, STRING, ARRAY = 4, 6, 7, 8, 9
-_FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
+            12: "d"}
 _DEFAULT_ALIGNMENT = 32
 
 
@@ -21,7 +22,7 @@ class Tensor:
 
 
 class Gguf:
-    """A whole file in memory: `values` maps keys to (type, value, raw bytes), `tensors` is in order."""
+    """A whole file in memory: `values` maps keys to (type, value, raw bytes)."""
 
     def __init__(self, path: str) -> None:
         with open(path, "rb") as file:
