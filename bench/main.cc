@@ -8,6 +8,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include "bench/engine_bench.h"
+#include "bench/peer_process.h"
+#include "bench/ring_bench.h"
 #include "bench/turn_bench.h"
 
 namespace {
@@ -24,6 +27,26 @@ std::string DaemonBeside() {
 std::string FreshFolder() {
   char path[] = "/tmp/kairos-bench.XXXXXX";
   return mkdtemp(path) == nullptr ? "/tmp" : path;
+}
+
+// What CTest counts as skipped.
+constexpr int kSkipped = 77;
+
+// For --quick, which runs as a test: the model of $KAIROS_TEST_MODEL, and no failure without one.
+bool MayRun(bool quick, std::string* model) {
+  if (!quick) return true;
+  const char* named = std::getenv("KAIROS_TEST_MODEL");
+  if (named != nullptr && *named != '\0') *model = named;
+  if (access(kairos::ModelFile(*model).c_str(), R_OK) == 0) return true;
+  std::fprintf(stderr, "SKIPPED: no model %s\n", kairos::ModelFile(*model).c_str());
+  return false;
+}
+
+void AddPeer(CLI::App* command, kairos::PeerOptions* peer) {
+  command->add_option("--peer", peer->name, "llama-cpp: measured in the same run");
+  command->add_option("--peer-python", peer->python,
+                      "its Python (default: the environment of tools/peers)");
+  command->add_option("--peer-script", peer->script, "default: tools/peer_llama_cpp.py");
 }
 
 }  // namespace
@@ -45,12 +68,47 @@ int main(int argc, char** argv) {
   turns_command->add_option("--sessions", turns.sustained_sessions,
                             "sessions of the sustained load, default 8; 0: skip it");
   turns_command->add_flag("--json", turns.json, "JSON lines on stdout");
+  turns_command->add_flag("--quick", turns.quick, "two turns, as a test of the bench itself");
+  AddPeer(turns_command, &turns.peer);
+
+  kairos::RingBenchOptions ring;
+  CLI::App* ring_command =
+      app.add_subcommand("ring", "round trips, throughput, attach, idle and reaping over libkairos");
+  ring_command->add_option("--daemon", ring.daemon, "kairosd to start (default: beside this)");
+  ring_command->add_option("--model", ring.model, "GGUF file or fetched name")
+      ->default_val("smollm2-135m");
+  ring_command->add_option("--work", ring.work, "folder for sockets and state (default: fresh)");
+  ring_command->add_flag("--json", ring.json, "JSON lines on stdout");
+  ring_command->add_flag("--quick", ring.quick, "few rounds, as a test of the bench itself");
+
+  kairos::EngineBenchOptions engine;
+  CLI::App* engine_command =
+      app.add_subcommand("engine", "prefill and decode speed of the engine, and its share of limits");
+  engine_command->add_option("--model", engine.model, "GGUF file or fetched name")->required();
+  engine_command->add_option("--threads", engine.threads, "compute threads, default 2")
+      ->check(CLI::Range(1, 64));
+  engine_command->add_option("--repetitions", engine.repetitions, "of each case, default 5")
+      ->check(CLI::Range(1, 100));
+  engine_command->add_flag("--json", engine.json, "JSON lines on stdout");
+  engine_command->add_flag("--quick", engine.quick, "small inputs, as a test of the bench itself");
+  AddPeer(engine_command, &engine.peer);
 
   CLI11_PARSE(app, argc, argv);
   if (turns_command->parsed()) {
     if (turns.daemon.empty()) turns.daemon = DaemonBeside();
     if (turns.work.empty()) turns.work = FreshFolder();
+    if (!MayRun(turns.quick, &turns.model)) return kSkipped;
     return kairos::RunTurnBench(turns);
+  }
+  if (ring_command->parsed()) {
+    if (ring.daemon.empty()) ring.daemon = DaemonBeside();
+    if (ring.work.empty()) ring.work = FreshFolder();
+    if (!MayRun(ring.quick, &ring.model)) return kSkipped;
+    return kairos::RunRingBench(ring);
+  }
+  if (engine_command->parsed()) {
+    if (!MayRun(engine.quick, &engine.model)) return kSkipped;
+    return kairos::RunEngineBench(engine);
   }
   return 2;
 }

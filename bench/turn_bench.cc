@@ -22,6 +22,9 @@ namespace {
 struct Row {
   PlayedTurn session;
   PlayedTurn stateless;
+  double peer_cached_ms = 0.0;  // 0: no peer
+  double peer_uncached_ms = 0.0;
+  double peer_prompt_tokens = 0.0;
 };
 
 class TurnBench {
@@ -29,10 +32,19 @@ class TurnBench {
   TurnBench(const TurnBenchOptions& options, Conversation conversation)
       : options_(options),
         conversation_(std::move(conversation)),
-        sidecar_(options.daemon, options.model, options.work) {}
+        sidecar_(options.daemon, options.model, options.work) {
+    if (!options_.quick) return;
+    options_.sustained_sessions = 0;
+    options_.max_tokens = 8;
+    if (conversation_.turns.size() > 2) conversation_.turns.resize(2);
+  }
 
   int Run() {
     if (!sidecar_.Start()) return 1;
+    if (!options_.peer.name.empty() &&
+        !peer_.Start(options_.peer, ModelFile(options_.model), 2, context_tokens_)) {
+      return 1;
+    }
     client_ = sidecar_.Open();
     if (client_ == nullptr || !CreateSession()) return Complain("session");
     if (!options_.json) PrintHead();
@@ -99,12 +111,41 @@ class TurnBench {
                    row.stateless.error.c_str());
       return false;
     }
+    if (peer_.running() && !PlayPeer(index, &row)) return false;
     rows_.push_back(std::move(row));
     if (options_.json) {
       std::fprintf(stderr, "\rturn %zu of %zu", index + 1, conversation_.turns.size());
     } else {
       PrintRow(index);
     }
+    return true;
+  }
+
+  // The peer gets the conversation so far as text, and our answer as what it said, so that both
+  // engines see the same dialogue. Rendering is not in its times; tokenizing and prefill are.
+  bool PlayPeer(size_t index, Row* row) {
+    if (index == 0) {
+      history_ = nlohmann::json::array();
+      if (!conversation_.system.empty()) {
+        history_.push_back({{"role", "system"}, {"content", conversation_.system}});
+      }
+    }
+    const ScriptedMessage& said = conversation_.turns[index];
+    history_.push_back({{"role", said.role}, {"content", said.content}});
+    const auto replaced = nlohmann::json::error_handler_t::replace;
+    // Text of sampled tokens need not be whole characters.
+    const std::string answer = nlohmann::json(row->session.text).dump(-1, ' ', false, replaced);
+    const nlohmann::json text = nlohmann::json::parse(answer, nullptr, false);
+    const nlohmann::json timed = peer_.Ask(
+        {{"do", "turn"}, {"messages", history_}, {"tools", nullptr}, {"answer", text}});
+    if (!timed.is_object() || !timed.contains("cached_ms")) {
+      std::fprintf(stderr, "kairos-bench turns: the peer failed at turn %zu\n", index + 1);
+      return false;
+    }
+    row->peer_cached_ms = timed["cached_ms"].get<double>();
+    row->peer_uncached_ms = timed["uncached_ms"].get<double>();
+    row->peer_prompt_tokens = timed["prompt_tokens"].get<double>();
+    history_.push_back({{"role", "assistant"}, {"content", text}});
     return true;
   }
 
@@ -128,6 +169,10 @@ class TurnBench {
                 static_cast<unsigned long long>(final.reused_tokens), row.session.ttft_ms,
                 row.stateless.ttft_ms, row.stateless.ttft_ms / row.session.ttft_ms,
                 row.session.tokens == row.stateless.tokens ? "=" : "DIFFERENT", answer.c_str());
+    if (row.peer_uncached_ms > 0) {
+      std::printf("      llama.cpp, %5.0f tokens: %.1f ms with its prompt cache, %.1f ms without\n",
+                  row.peer_prompt_tokens, row.peer_cached_ms, row.peer_uncached_ms);
+    }
     std::fflush(stdout);
   }
 
@@ -193,6 +238,7 @@ class TurnBench {
       session.Param("new_tokens", static_cast<double>(row.session.final.new_tokens));
       session.Peer("stateless", row.stateless.ttft_ms, row.stateless.ttft_ms / row.session.ttft_ms);
       session.Print();
+      if (row.peer_uncached_ms > 0) PrintPeer(i);
       JsonLine stateless("turns.ttft_ms", row.stateless.ttft_ms, "ms");
       stateless.Param("turn", static_cast<double>(i + 1)).Param("mode", std::string("stateless"));
       stateless.Param("equal_tokens", row.session.tokens == row.stateless.tokens ? 1 : 0).Print();
@@ -205,6 +251,18 @@ class TurnBench {
         .Param("recomputed_tokens", static_cast<double>(resumed_.final.recomputed_tokens))
         .Param("restart_ms", restart_ms_)
         .Print();
+  }
+
+  void PrintPeer(size_t index) const {
+    const Row& row = rows_[index];
+    const auto print = [&](const char* peer, double peer_ms) {
+      JsonLine line("turns.ttft_ms", row.session.ttft_ms, "ms");
+      line.Param("turn", static_cast<double>(index + 1)).Param("mode", std::string("session"));
+      line.Param("peer_prompt_tokens", row.peer_prompt_tokens);
+      line.Peer(peer, peer_ms, peer_ms / row.session.ttft_ms).Print();
+    };
+    print("llama-cpp-cached", row.peer_cached_ms);
+    print("llama-cpp-uncached", row.peer_uncached_ms);
   }
 
   // Many sessions at once, short turns: finished turns per second.
@@ -270,6 +328,8 @@ class TurnBench {
   PlayedTurn unbroken_;
   PlayedTurn resumed_;
   double restart_ms_ = 0;
+  PeerProcess peer_;
+  nlohmann::json history_;  // what the peer was told
 };
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "bench/peer_process.h"
+
 namespace kairos {
 
 struct TurnBenchOptions {
@@ -15,7 +17,9 @@ struct TurnBenchOptions {
   uint32_t max_tokens = 48;   // per answer
   uint32_t sustained_sessions = 8;
   uint32_t sustained_turns = 4;
+  PeerOptions peer;           // plays the same conversation, with and without its prompt cache
   bool json = false;
+  bool quick = false;         // two turns, no sustained load
 };
 
 // Exit status: 0 when every token was equal with and without reuse and after the restart.

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine is driven as the daemon drives it (Submit, DoWork, PollEvent), so that batching, sampling
+// and events are in its times; llama.cpp is timed without sampling. Each repetition of a case runs both,
+// one after the other.
+#include "bench/engine_bench.h"
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "bench/json_line.h"
+#include "bench/machine_limits.h"
+#include "bench/quantiles.h"
+#include "sidecar/engine/engine.h"
+#include "sidecar/engine/kv_arena.h"
+#include "sidecar/engine/models/model.h"
+#include "sidecar/model/gguf.h"
+
+namespace kairos {
+namespace {
+
+constexpr uint32_t kShortContext = 16;
+constexpr uint32_t kBatches[] = {1, 2, 4, 8, 16, 32};
+constexpr uint32_t kWarmSteps = 4;
+
+double Seconds(uint64_t begin_ns) {
+  return static_cast<double>(MonotonicNs() - begin_ns) * 1e-9;
+}
+
+class EngineBench {
+ public:
+  EngineBench(const EngineBenchOptions& options, std::unique_ptr<Model> model)
+      : options_(options), model_(std::move(model)) {
+    if (options_.quick) options_.repetitions = 1;
+  }
+
+  int Run() {
+    if (!Prepare()) return 1;
+    if (!options_.peer.name.empty() &&
+        !peer_.Start(options_.peer, ModelFile(options_.model), options_.threads, 4608)) {
+      return 1;
+    }
+    MeasureLimits();
+    const std::vector<uint32_t> prompts =
+        options_.quick ? std::vector<uint32_t>{40} : std::vector<uint32_t>{128, 512, 2048};
+    for (const uint32_t tokens : prompts) {
+      if (!Prefill(tokens)) return 1;
+    }
+    const std::vector<uint32_t> contexts =
+        options_.quick ? std::vector<uint32_t>{kShortContext}
+                       : std::vector<uint32_t>{kShortContext, 1024, 4096};
+    for (const uint32_t context : contexts) {
+      if (!Decode(context, 1)) return 1;
+    }
+    for (const uint32_t batch : kBatches) {
+      if (batch > 1 && (!options_.quick || batch <= 2) && !Decode(kShortContext, batch)) return 1;
+    }
+    if (!options_.quick) {
+      std::fprintf(stderr, "8 sessions decode %.2f times one\n", eight_ / one_);
+    }
+    return 0;
+  }
+
+ private:
+  bool Prepare() {
+    const uint32_t slots = 1024;
+    auto arena = KvArena::Create(model_->kv_geometry(), slots);
+    if (!arena.ok()) {
+      std::fprintf(stderr, "kairos-bench engine: %s\n", arena.status().message());
+      return false;
+    }
+    arena_ = arena.Take();
+    EngineOptions options;
+    options.threads = options_.threads;
+    options.step_budget_ns = 0;
+    auto engine = Engine::Create(*model_, *arena_, options);
+    if (!engine.ok()) {
+      std::fprintf(stderr, "kairos-bench engine: %s\n", engine.status().message());
+      return false;
+    }
+    engine_ = engine.Take();
+    return true;
+  }
+
+  TokenId NextToken() {
+    random_ = random_ * 6364136223846793005ull + 1442695040888963407ull;
+    const uint32_t vocabulary = model_->parameters().vocabulary;
+    return static_cast<TokenId>((random_ >> 33) % vocabulary);
+  }
+
+  SequenceSpec Spec(uint32_t tokens, uint32_t new_tokens, uint32_t* next_slot) {
+    SequenceSpec spec;
+    spec.id = SequenceId{++next_id_};
+    for (uint32_t i = 0; i < tokens; ++i) spec.tokens.push_back(NextToken());
+    spec.max_new_tokens = new_tokens;
+    spec.sampling.ignore_eos = true;
+    const uint32_t blocks = (tokens + new_tokens + kBlockTokens - 1) / kBlockTokens;
+    for (uint32_t i = 0; i < blocks; ++i) spec.slots.push_back(SlotId{(*next_slot)++});
+    spec.open[0] = SlotId{(*next_slot)++};
+    spec.open[1] = SlotId{(*next_slot)++};
+    return spec;
+  }
+
+  // Tokens sampled by the steps until `tokens` of them were seen; false when the engine has no work.
+  bool StepUntil(uint32_t tokens) {
+    uint32_t seen = 0;
+    while (seen < tokens) {
+      if (!engine_->DoWork(MonotonicNs())) return false;
+      while (auto event = engine_->PollEvent()) {
+        if (event->kind == EngineEvent::Kind::kToken) ++seen;
+      }
+    }
+    return true;
+  }
+
+  // ---- Limits -----------------------------------------------------------------------------------
+
+  void MeasureLimits() {
+    std::vector<double> reads, products;
+    for (uint32_t i = 0; i < options_.repetitions; ++i) {
+      reads.push_back(ReadBandwidth(options_.threads));
+      products.push_back(MultiplyAddRate(model_->kernels().name, options_.threads));
+    }
+    // The best of the repetitions: a limit that a neighbour lowered is none.
+    read_limit_ = Quantile(reads, 1.0);
+    product_limit_ = Quantile(products, 1.0);
+    if (!options_.json) {
+      std::printf("limits: %.1f GB/s read, %.2f Tera 8-bit operations/s (%s)\n",
+                  read_limit_ * 1e-9, product_limit_ * 1e-12, model_->kernels().name);
+    }
+  }
+
+  // Bytes that one decode step of one sequence reads.
+  double StepBytes(uint32_t context) const {
+    const KvGeometry shape = model_->kv_geometry();
+    const double token_bytes = static_cast<double>(SealedTileBytes(shape.head_dim)) / kBlockTokens *
+                               shape.layers * shape.kv_heads;
+    return static_cast<double>(model_->weight_bytes()) + token_bytes * context;
+  }
+
+  static double Operations(const Projection& projection) {
+    double sum = 0.0;
+    for (uint32_t i = 0; i < projection.count; ++i) {
+      sum += 2.0 * projection.parts[i].rows * projection.parts[i].cols;
+    }
+    return sum;
+  }
+
+  // Of the matrix products alone; attention is not counted.
+  double PrefillOperations(uint32_t tokens) const {
+    double sum = 0.0;
+    for (uint32_t i = 0; i < model_->parameters().layers; ++i) {
+      const LayerWeights& layer = model_->layer(i);
+      sum += Operations(layer.qkv) + Operations(layer.output) + Operations(layer.gate_up) +
+             Operations(layer.down);
+    }
+    return sum * tokens + Operations(model_->head());
+  }
+
+  // ---- Cases ------------------------------------------------------------------------------------
+
+  // Adds the rate of `tokens` in the peer's time; false when the peer failed.
+  bool AskPeer(const nlohmann::json& question, double tokens, std::vector<double>* rates) {
+    const nlohmann::json answer = peer_.Ask(question);
+    const double seconds = answer.is_object() ? answer.value("seconds", 0.0) : 0.0;
+    if (seconds <= 0.0) return false;
+    if (rates != nullptr) rates->push_back(tokens / seconds);
+    return true;
+  }
+
+  bool Prefill(uint32_t tokens) {
+    std::vector<double> ours, theirs;
+    // The first round warms both up.
+    for (uint32_t i = 0; i <= options_.repetitions; ++i) {
+      uint32_t next_slot = 0;
+      SequenceSpec spec = Spec(tokens, 1, &next_slot);
+      const uint64_t begin = MonotonicNs();
+      if (!engine_->Submit(std::move(spec)) || !StepUntil(1)) return Failed("prefill");
+      const double seconds = Seconds(begin);
+      Drain();
+      if (i > 0) ours.push_back(tokens / seconds);
+      if (peer_.running() && !AskPeer({{"do", "prefill"}, {"tokens", tokens}}, tokens,
+                                      i > 0 ? &theirs : nullptr)) {
+        return Failed("peer");
+      }
+    }
+    JsonLine line("engine.prefill_tokens_per_second", Median(ours), "1/s");
+    line.Param("tokens", tokens).Param("threads", options_.threads).Param("spread", Spread(ours));
+    Report(&line, "prefill", tokens, 1, ours, theirs);
+    if (product_limit_ > 0.0) {
+      const double share = PrefillOperations(tokens) * Median(ours) / tokens / product_limit_;
+      Share("engine.multiply_add_limit_share", share, "tokens", tokens);
+    }
+    return true;
+  }
+
+  bool Decode(uint32_t context, uint32_t batch) {
+    const uint32_t steps = options_.quick ? 4 : batch > 8 || context > 1000 ? 16 : 32;
+    const uint32_t new_tokens = 1 + kWarmSteps + steps * options_.repetitions;
+    uint32_t next_slot = 0;
+    for (uint32_t i = 0; i < batch; ++i) {
+      if (!engine_->Submit(Spec(context, new_tokens, &next_slot))) return Failed("submit");
+    }
+    if (!StepUntil(batch * (1 + kWarmSteps))) return Failed("decode");
+    if (peer_.running() &&
+        (peer_.Ask({{"do", "decode_open"}, {"context", context}, {"batch", batch}}).empty() ||
+         !AskPeer({{"do", "decode_run"}, {"steps", kWarmSteps}}, 1, nullptr))) {
+      return Failed("peer");
+    }
+    std::vector<double> ours, theirs;
+    for (uint32_t i = 0; i < options_.repetitions; ++i) {
+      const uint64_t begin = MonotonicNs();
+      if (!StepUntil(batch * steps)) return Failed("decode");
+      ours.push_back(batch * steps / Seconds(begin));
+      if (peer_.running() &&
+          !AskPeer({{"do", "decode_run"}, {"steps", steps}}, batch * steps, &theirs)) {
+        return Failed("peer");
+      }
+    }
+    Drain();
+    if (context == kShortContext && batch == 1) one_ = Median(ours);
+    if (batch == 8) eight_ = Median(ours);
+    const uint32_t shown = context == kShortContext ? 0 : context;
+    JsonLine line("engine.decode_tokens_per_second", Median(ours), "1/s");
+    line.Param("context", shown).Param("batch", batch).Param("threads", options_.threads);
+    line.Param("spread", Spread(ours));
+    Report(&line, "decode", shown, batch, ours, theirs);
+    if (batch == 1 && read_limit_ > 0.0) {
+      Share("engine.stream_limit_share", StepBytes(context) * Median(ours) / read_limit_, "context",
+            shown);
+    }
+    return true;
+  }
+
+  // Steps that are left, and events nobody waits for.
+  void Drain() {
+    while (engine_->DoWork(MonotonicNs()) || engine_->PollEvent()) {
+    }
+  }
+
+  bool Failed(const char* what) const {
+    std::fprintf(stderr, "kairos-bench engine: %s failed\n", what);
+    return false;
+  }
+
+  void Report(JsonLine* line, const char* what, uint32_t tokens, uint32_t batch,
+              const std::vector<double>& ours, const std::vector<double>& theirs) const {
+    const double ratio = theirs.empty() ? 0.0 : Median(ours) / Median(theirs);
+    if (options_.json) {
+      if (!theirs.empty()) line->Peer("llama-cpp", Median(theirs), ratio);
+      line->Print();
+      return;
+    }
+    std::printf("%-8s %5u tokens, batch %2u: %8.1f tokens/s (spread %.1f %%)", what, tokens, batch,
+                Median(ours), 100 * Spread(ours));
+    if (!theirs.empty()) std::printf("   llama.cpp %8.1f, ratio %.2f", Median(theirs), ratio);
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+
+  void Share(const char* metric, double share, const char* parameter, uint32_t value) const {
+    if (options_.json) {
+      JsonLine(metric, share, "share").Param(parameter, value).Print();
+    } else {
+      std::printf("%40.1f %% of the measured limit\n", 100 * share);
+    }
+  }
+
+  EngineBenchOptions options_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<KvArena> arena_;
+  std::unique_ptr<Engine> engine_;
+  PeerProcess peer_;
+  uint64_t next_id_ = 0;
+  uint64_t random_ = 1;
+  double read_limit_ = 0.0;
+  double product_limit_ = 0.0;
+  double one_ = 0.0;
+  double eight_ = 0.0;
+};
+
+}  // namespace
+
+int RunEngineBench(const EngineBenchOptions& options) {
+  std::string error;
+  auto file = GgufFile::Open(ModelFile(options.model), &error);
+  const KernelTable* kernels = ChooseKernels();
+  if (kernels == nullptr) error = "KAIROS_KERNELS names a tier that this machine lacks";
+  if (file.ok() && kernels != nullptr) {
+    auto model = Model::Load(**file, *kernels, {}, &error);
+    if (model.ok()) return EngineBench(options, model.Take()).Run();
+  }
+  std::fprintf(stderr, "kairos-bench engine: --model: %s\n", error.c_str());
+  return 1;
+}
+
+}  // namespace kairos
