@@ -29,7 +29,12 @@ uint64_t SubmitTurn(kairos_client_t* client, const TurnAsk& ask, PlayedTurn* out
   }
   kairos_generation_t generation;
   kairos_generation_init(&generation);
-  generation.temperature = 0.0f;
+  // Sampled, not greedy: equal answers with and without reuse then also show that noise is keyed by
+  // position and not by history.
+  generation.temperature = 0.7f;
+  generation.top_p = 0.9f;
+  generation.repetition_penalty = 1.1f;
+  generation.seed = 20;
   generation.max_tokens = ask.max_tokens;
   if (ask.logits_hash) generation.flags |= KAIROS_LOGITS_HASH;
   if (ask.ignore_eos) generation.flags |= KAIROS_IGNORE_EOS;
