@@ -32,7 +32,9 @@ std::optional<KvLease> KvLeaser::Acquire(const Ask& ask, OpenBlock* tail) {
   lease.fidelity = ask.fidelity;
   lease.root = ask.root;
   // One token has to be computed for its logits, so the last one is never reused.
-  if (ask.reuse) lease.pinned = index_.MatchAndPin(ask.root, ask.tokens.first(ask.tokens.size() - 1));
+  if (ask.reuse) {
+    lease.pinned = index_.MatchAndPin(ask.root, ask.tokens.first(ask.tokens.size() - 1));
+  }
   const auto reused_blocks = static_cast<uint32_t>(lease.pinned.size());
   lease.computed = reused_blocks * kBlockTokens;
 
@@ -43,8 +45,8 @@ std::optional<KvLease> KvLeaser::Acquire(const Ask& ask, OpenBlock* tail) {
   OpenBlock own = std::move(*tail);
   *tail = OpenBlock{};
   if (!MakeRoom(need)) {
-    // Nobody else can give anything now. Where its own tail is what is missing, the turn gives that up:
-    // with a lease of all memory it would wait for itself.
+    // Nobody else can give anything now. Where its own tail is what is missing, the turn gives
+    // that up: with a lease of all memory it would wait for itself.
     const bool own_frees = !own.empty() && pool_.users(own.slots[0]) == 1;
     if (pool_.slots_free() + (own_frees ? 2 : 0) < need) {
       *tail = std::move(own);

@@ -121,8 +121,8 @@ std::vector<SessionId> SessionRouter::List(int64_t uid, const std::string& name_
 }
 
 Session* SessionRouter::ColdestTail() {
-  // An open turn without a lease only waits; could its tail not be had, two such turns could wait for
-  // each other.
+  // An open turn without a lease only waits; could its tail not be had, two such turns could wait
+  // for each other.
   const auto warmth = [](const Session& session) {
     return std::pair(session.open_turn != 0, session.idle_since_ns);
   };

@@ -51,8 +51,8 @@ class SessionRouter {
   // Ids in ascending order, above `after`, that the caller may see. uid -1: all (operators).
   std::vector<SessionId> List(int64_t uid, const std::string& name_space, SessionId after,
                               uint32_t max) const;
-  // The session whose open KV block goes first: idle ones before those with a turn, then the one used
-  // longest ago. Null when none has an open block; a turn that runs has its in the lease.
+  // The session whose open KV block goes first: idle ones before those with a turn, then the one
+  // used longest ago. Null when none has an open block; a turn that runs has its in the lease.
   Session* ColdestTail();
   // Unloads the logs of the longest idle sessions beyond the limit.
   void TrimHeads();

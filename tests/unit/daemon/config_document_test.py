@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/CONFIG.md lists every key that kairosd knows, with its default, and shows the file it prints.
+"""docs/CONFIG.md has every key that kairosd knows, with its default, and the file it prints.
 
   config_document_test.py KAIROSD
 """

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // docs/WIRE_FORMAT.md shows bytes; these are the bytes that the code makes. A vector there is a
-// block of lines "offset  bytes  # words". A gap before an offset is zeros, the last offset is the end.
+// block of lines "offset  bytes  # words". A gap is zeros; the last offset is the end.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
