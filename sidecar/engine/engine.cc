@@ -319,6 +319,7 @@ void BatchEngine::AcceptToken(Running& sequence, Sample&& sample, uint64_t now_n
   event.token = sample.token;
   event.logprob = sample.logprob;
   event.alternatives = std::move(sample.alternatives);
+  event.logits_hash = sample.logits_hash;
   event.time_ns = now_ns;
   Push(std::move(event));
   const size_t token = static_cast<size_t>(sample.token);

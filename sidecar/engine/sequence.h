@@ -79,6 +79,7 @@ struct EngineEvent {
   uint64_t prefill_ns = 0;  // first step to first token
   uint64_t decode_ns = 0;   // first token to end
   uint64_t model_ns = 0;    // sum over its steps of the time inside the forward pass and sampling
+  // Where wanted. kToken: of the logits it was drawn from; kFinished: those in order, chained.
   uint64_t logits_hash = 0;
   uint64_t time_ns = 0;  // monotonic time of the event
 };
