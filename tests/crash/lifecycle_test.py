@@ -24,7 +24,7 @@ from kairos import AcceptedEvent, Finish, Generation, TextEvent  # noqa: E402
 from kairos.native import lib  # noqa: E402
 
 ENDLESS = Generation(max_tokens=1500, ignore_eos=True)
-SHORT = Generation(max_tokens=4)
+SHORT = Generation(max_tokens=4, ignore_eos=True)
 ALREADY_RUNNING = 75
 CANNOT_CREATE = 73
 DETAIL_FORKED, DETAIL_SIDECAR_LOST, DETAIL_DRAINING, DETAIL_STORAGE = 1, 3, 7, 12

@@ -17,7 +17,7 @@ import kairos  # noqa: E402
 from kairos import AcceptedEvent, FinalEvent, Finish, Generation, TextEvent  # noqa: E402
 
 ENDLESS = Generation(max_tokens=1500, ignore_eos=True)
-SHORT = Generation(max_tokens=4)
+SHORT = Generation(max_tokens=4, ignore_eos=True)
 
 
 def wait_for(turn, kind):
@@ -63,7 +63,7 @@ class Cancel(live_daemon.LiveTest):
 
     def test_in_the_middle_of_a_prefill_ends_the_turn_early(self) -> None:
         session = self.client().create_session()
-        turn = session.turn(words(6000, "prefill"), generation=SHORT)
+        turn = session.turn(words(2000, "prefill"), generation=SHORT)
         wait_for(turn, AcceptedEvent)
         self.daemon.wait_until("prefill begins", lambda: self.daemon.stats()[
             "engine_sequences_running"] > 0)

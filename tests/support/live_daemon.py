@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bindings" / "python"))
 
 SKIPPED = 77
-WATCHDOG_S = 120.0  # a wait this long is a hang
+WATCHDOG_S = 300.0  # a wait this long is a hang, also on a loaded machine
 
 
 def model_path() -> str | None:
@@ -168,7 +168,8 @@ class LiveDaemon:
 
     def client(self, **options: object):
         import kairos
-        return kairos.Client(self.socket, **options)  # type: ignore[arg-type]
+        return kairos.Client(self.socket,
+                             **{"timeout": WATCHDOG_S, **options})  # type: ignore[arg-type]
 
     def usage(self) -> Usage:
         folder = f"/proc/{self.pid}"
