@@ -79,6 +79,54 @@ std::vector<ToolCall> ParseToolCalls(std::string_view text, std::string_view id_
   return calls;
 }
 
+namespace {
+
+// The answer without its <tool_call> blocks; nothing of a bare JSON answer.
+std::string TextAround(std::string_view answer) {
+  std::string rest;
+  size_t at = 0;
+  for (;;) {
+    const size_t open = answer.find(kOpen, at);
+    rest += answer.substr(at, open == std::string_view::npos ? open : open - at);
+    if (open == std::string_view::npos) break;
+    const size_t close = answer.find(kClose, open);
+    if (close == std::string_view::npos) break;
+    at = close + kClose.size();
+  }
+  return rest;
+}
+
+// One entry of a tool_calls array, flat or under "function", arguments as object or as JSON text.
+bool SameCall(const ToolCall& call, const Json& entry) {
+  if (!entry.is_object()) return false;
+  const auto nested = entry.find("function");
+  const Json& body = nested != entry.end() && nested->is_object() ? *nested : entry;
+  const auto name = body.find("name");
+  const auto arguments = body.find("arguments");
+  if (name == body.end() || arguments == body.end() || *name != Json(call.name)) return false;
+  const Json said = Json::parse(call.arguments, nullptr, false);
+  if (!arguments->is_string()) return *arguments == said;
+  const auto& text = arguments->get_ref<const std::string&>();
+  return DepthWithin(text, 64) && Json::parse(text, nullptr, false) == said;
+}
+
+}  // namespace
+
+bool AnswerHasCalls(std::string_view answer, std::string_view content,
+                    std::string_view calls_json) {
+  if (!DepthWithin(calls_json, 64)) return false;
+  const Json resent = Json::parse(calls_json.begin(), calls_json.end(), nullptr, false);
+  const std::vector<ToolCall> calls = ParseToolCalls(answer, "");
+  if (!resent.is_array() || calls.empty() || resent.size() != calls.size()) return false;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (!SameCall(calls[i], resent[i])) return false;
+  }
+  const std::string_view said = Trim(content);
+  const bool bare = answer.find(kOpen) == std::string_view::npos;
+  const std::string around = bare ? std::string() : TextAround(answer);
+  return said == Trim(answer) || said == Trim(around);
+}
+
 std::string ToolCallJson(const ToolCall& call) {
   Json json;
   json["id"] = call.id;

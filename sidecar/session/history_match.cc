@@ -3,13 +3,27 @@
 
 #include <algorithm>
 
+#include "sidecar/chat/tool_calls.h"
+
 namespace kairos {
+
+namespace {
+
+bool Same(const ChatMessage& stored, const ChatMessage& resent) {
+  if (stored == resent) return true;
+  // An answer is stored as the text the model wrote; its calls may come back as data.
+  return stored.role == "assistant" && resent.role == "assistant" &&
+         stored.tool_calls_json.empty() && !resent.tool_calls_json.empty() &&
+         AnswerHasCalls(stored.content, resent.content, resent.tool_calls_json);
+}
+
+}  // namespace
 
 HistoryMatch MatchHistory(const StateVersion& stored, std::span<const ChatMessage> resent) {
   HistoryMatch match;
   const size_t comparable = std::min(stored.messages.size(), resent.size());
   size_t equal = 0;
-  while (equal < comparable && stored.messages[equal].message == resent[equal]) ++equal;
+  while (equal < comparable && Same(stored.messages[equal].message, resent[equal])) ++equal;
   if (equal < comparable) match.first_difference = static_cast<int64_t>(equal);
   // A resent history that ends inside the stored one asks for another answer to its last message, which
   // is appended again so that the generation prompt follows it.

@@ -113,6 +113,7 @@ void SessionOperations::Create(Request& request, OperationReply reply) {
   session.holders.insert(request.attachment.value);
   // Known to the catalog before the id is given out, so no turn can overtake it.
   session.persisted = true;
+  session.deleting = true;  // hidden until the catalog has it
   JournalCommand command;
   command.verb = JournalVerb::kCreate;
   command.record = session.record;
@@ -415,6 +416,7 @@ void SessionOperations::OnJournal(JournalResult&& result, uint64_t now_ns) {
         parts_.router.Erase(pending.session);
         return pending.reply(Refusal(result.status));
       }
+      session->deleting = false;
       return pending.reply(Done(*session));
     case RequestKind::kSessionFork:
       return OnForked(pending, result);

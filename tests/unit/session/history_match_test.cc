@@ -75,6 +75,23 @@ TEST(HistoryMatch, ComparesToolFieldsToo) {
   EXPECT_EQ(MatchHistory(stored, resent).first_difference, 1);
 }
 
+TEST(HistoryMatch, KnowsACallAgainThatComesBackAsData) {
+  StateVersion stored = Stored();
+  stored.messages[2].message.content =
+      "Let me look. <tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\": 1}}\n</tool_call>";
+  ChatMessage answer = Message("assistant", "Let me look.");
+  answer.tool_calls_json =
+      R"([{"id":"call_1_0","type":"function","function":{"name":"clock","arguments":"{\"zone\":1}"}}])";
+  const std::vector<ChatMessage> resent{Message("system", "be brief"), Message("user", "hello"), answer,
+                                        Message("tool", "noon")};
+
+  EXPECT_EQ(MatchHistory(stored, resent).kept_messages, 3u);
+
+  std::vector<ChatMessage> other = resent;
+  other[2].tool_calls_json = R"([{"name":"clock","arguments":{"zone":2}}])";
+  EXPECT_EQ(MatchHistory(stored, other).first_difference, 2);
+}
+
 TEST(HistoryMatch, StartingOverKeepsLeadingSystemMessagesOnly) {
   const HistoryMatch match = KeepSystemOnly(Stored());
 
