@@ -522,6 +522,11 @@ bool Client::TakeMessage(Harvest* harvest) {
   }
   if (event == nullptr) throw std::bad_alloc();
   has_held_ = false;
+  if (type == RecordType::kError && event->request == 0) {
+    // Of the attachment, not of a request: the sidecar says why it hangs up.
+    harvest->failure = Status(Code::kUnavailable, "the sidecar ended the attachment", event->detail);
+    return false;
+  }
   harvest->events.Push(std::move(event));
   return true;
 }
