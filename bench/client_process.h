@@ -15,8 +15,8 @@ namespace kairos {
 
 class ClientProcess {
  public:
-  // `body(ready_fd)` runs in the child, writes one byte to ready_fd when it is where the bench wants
-  // it, and returns an exit status. Open no client before in the parent's name inside `body`.
+  // `body(ready_fd)` runs in the child, writes one byte to ready_fd when it is where the bench
+  // wants it, and returns an exit status. It opens clients of its own: the parent's are not usable.
   template <typename Body>
   explicit ClientProcess(Body&& body) {
     int ends[2];

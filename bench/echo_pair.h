@@ -22,6 +22,7 @@ class RawRingEcho {
   RawRingEcho& operator=(const RawRingEcho&) = delete;
 
   bool valid() const { return pid_ > 0; }
+  pid_t pid() const { return pid_; }
   // One round trip in nanoseconds.
   uint64_t Ping(uint32_t bytes);
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine is driven as the daemon drives it (Submit, DoWork, PollEvent), so that batching, sampling
-// and events are in its times; llama.cpp is timed without sampling. Each repetition of a case runs both,
-// one after the other.
+// The engine is driven as the daemon drives it (Submit, DoWork, PollEvent), so that batching,
+// sampling and events are in its times; llama.cpp is timed without sampling. Each repetition of a
+// case runs both, one after the other.
 #include "bench/engine_bench.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -22,7 +23,6 @@ namespace kairos {
 namespace {
 
 constexpr uint32_t kShortContext = 16;
-constexpr uint32_t kBatches[] = {1, 2, 4, 8, 16, 32};
 constexpr uint32_t kWarmSteps = 4;
 
 double Seconds(uint64_t begin_ns) {
@@ -33,7 +33,11 @@ class EngineBench {
  public:
   EngineBench(const EngineBenchOptions& options, std::unique_ptr<Model> model)
       : options_(options), model_(std::move(model)) {
-    if (options_.quick) options_.repetitions = 1;
+    if (!options_.quick) return;
+    options_.repetitions = 1;
+    options_.prompts = {40};
+    options_.contexts = {0};
+    options_.batches = {2};
   }
 
   int Run() {
@@ -43,21 +47,16 @@ class EngineBench {
       return 1;
     }
     MeasureLimits();
-    const std::vector<uint32_t> prompts =
-        options_.quick ? std::vector<uint32_t>{40} : std::vector<uint32_t>{128, 512, 2048};
-    for (const uint32_t tokens : prompts) {
+    for (const uint32_t tokens : options_.prompts) {
       if (!Prefill(tokens)) return 1;
     }
-    const std::vector<uint32_t> contexts =
-        options_.quick ? std::vector<uint32_t>{kShortContext}
-                       : std::vector<uint32_t>{kShortContext, 1024, 4096};
-    for (const uint32_t context : contexts) {
-      if (!Decode(context, 1)) return 1;
+    for (const uint32_t context : options_.contexts) {
+      if (!Decode(std::max(context, kShortContext), 1)) return 1;
     }
-    for (const uint32_t batch : kBatches) {
-      if (batch > 1 && (!options_.quick || batch <= 2) && !Decode(kShortContext, batch)) return 1;
+    for (const uint32_t batch : options_.batches) {
+      if (!Decode(kShortContext, batch)) return 1;
     }
-    if (!options_.quick) {
+    if (one_ > 0.0 && eight_ > 0.0) {
       std::fprintf(stderr, "8 sessions decode %.2f times one\n", eight_ / one_);
     }
     return 0;
@@ -103,7 +102,7 @@ class EngineBench {
     return spec;
   }
 
-  // Tokens sampled by the steps until `tokens` of them were seen; false when the engine has no work.
+  // Steps until `tokens` sampled tokens were seen; false when the engine has no work.
   bool StepUntil(uint32_t tokens) {
     uint32_t seen = 0;
     while (seen < tokens) {
@@ -135,8 +134,8 @@ class EngineBench {
   // Bytes that one decode step of one sequence reads.
   double StepBytes(uint32_t context) const {
     const KvGeometry shape = model_->kv_geometry();
-    const double token_bytes = static_cast<double>(SealedTileBytes(shape.head_dim)) / kBlockTokens *
-                               shape.layers * shape.kv_heads;
+    const double tile_bytes = static_cast<double>(SealedTileBytes(shape.head_dim));
+    const double token_bytes = tile_bytes / kBlockTokens * shape.layers * shape.kv_heads;
     return static_cast<double>(model_->weight_bytes()) + token_bytes * context;
   }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "bench/peer_process.h"
 
@@ -14,6 +15,9 @@ struct EngineBenchOptions {
   PeerOptions peer;
   uint32_t threads = 2;
   uint32_t repetitions = 5;
+  std::vector<uint32_t> prompts = {128, 512, 2048};       // tokens of a prefill
+  std::vector<uint32_t> contexts = {0, 1024, 4096};       // tokens before a decode, alone; 0: 16
+  std::vector<uint32_t> batches = {2, 4, 8, 16, 32};      // sequences of a decode, short context
   bool json = false;
   bool quick = false;  // small inputs, once: proves that it works, measures nothing
 };

@@ -7,8 +7,8 @@
 
 namespace kairos {
 
-// Bytes per second that `threads` threads together read in order from memory far larger than caches.
-// 0 when memory is short.
+// Bytes per second that `threads` threads together read in order from memory far larger than
+// caches. 0 when memory is short.
 double ReadBandwidth(uint32_t threads);
 
 // 8-bit multiply and add operations (two per product) per second of `threads` threads in registers,

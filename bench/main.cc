@@ -72,8 +72,8 @@ int main(int argc, char** argv) {
   AddPeer(turns_command, &turns.peer);
 
   kairos::RingBenchOptions ring;
-  CLI::App* ring_command =
-      app.add_subcommand("ring", "round trips, throughput, attach, idle and reaping over libkairos");
+  CLI::App* ring_command = app.add_subcommand(
+      "ring", "round trips, throughput, attach, idle and reaping over libkairos");
   ring_command->add_option("--daemon", ring.daemon, "kairosd to start (default: beside this)");
   ring_command->add_option("--model", ring.model, "GGUF file or fetched name")
       ->default_val("smollm2-135m");
@@ -82,13 +82,24 @@ int main(int argc, char** argv) {
   ring_command->add_flag("--quick", ring.quick, "few rounds, as a test of the bench itself");
 
   kairos::EngineBenchOptions engine;
-  CLI::App* engine_command =
-      app.add_subcommand("engine", "prefill and decode speed of the engine, and its share of limits");
+  CLI::App* engine_command = app.add_subcommand(
+      "engine", "prefill and decode speed of the engine, and its share of limits");
   engine_command->add_option("--model", engine.model, "GGUF file or fetched name")->required();
   engine_command->add_option("--threads", engine.threads, "compute threads, default 2")
       ->check(CLI::Range(1, 64));
   engine_command->add_option("--repetitions", engine.repetitions, "of each case, default 5")
       ->check(CLI::Range(1, 100));
+  engine_command
+      ->add_option("--prompts", engine.prompts, "tokens of prefills, default 128,512,2048")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 16384));
+  engine_command
+      ->add_option("--contexts", engine.contexts, "tokens before a decode, default 0,1024,4096")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 16384));
+  engine_command->add_option("--batches", engine.batches, "default 2,4,8,16,32; at most 32")
+      ->delimiter(',')
+      ->check(CLI::Range(2, 32));
   engine_command->add_flag("--json", engine.json, "JSON lines on stdout");
   engine_command->add_flag("--quick", engine.quick, "small inputs, as a test of the bench itself");
   AddPeer(engine_command, &engine.peer);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer engine in a Python process of its own (tools/peer_llama_cpp.py): one JSON object a line each
-// way, one question at a time. Owner: the bench's thread; Ask() blocks until the answer.
+// A peer engine in a Python process of its own (tools/peer_llama_cpp.py): one JSON object a line
+// each way, one question at a time. Owner: the bench's thread; Ask() blocks until the answer.
 #pragma once
 
 #include <sys/types.h>

@@ -17,6 +17,7 @@
 #include "bench/client_process.h"
 #include "bench/echo_pair.h"
 #include "bench/json_line.h"
+#include "bench/pinned_pair.h"
 #include "bench/played_turn.h"
 #include "bench/quantiles.h"
 #include "bench/sidecar_process.h"
@@ -136,7 +137,7 @@ class RingBench {
       const int spins = bytes > 4096 ? effort_.spin_pings / 4 : effort_.spin_pings;
       for (int i = 0; measured && i < effort_.repetitions; ++i) {
         measured =
-            Sample(spins, 0, &spin, [&] { return PingThrough(spinning, bytes, true); }) &&
+            SampleSpinning(spinning, spins, bytes, &spin) &&
             SampleRaw(spins, bytes, &raw) &&
             Sample(spins / 10, 0, &zmq_busy, [&] { return zmq.Ping(bytes); }) &&
             Sample(effort_.parked_pings, kPauseUs, &sleep,
@@ -159,17 +160,40 @@ class RingBench {
     return measured || Complain("a ping was not answered");
   }
 
+  bool SampleSpinning(kairos_client_t* client, int count, uint32_t bytes, Trips* out) const {
+    const PinnedPair pinned(IngressThread());
+    return Sample(count, 0, out, [&] { return PingThrough(client, bytes, true); });
+  }
+
+  // The sidecar's thread that answers pings; the process itself where threads cannot be listed.
+  pid_t IngressThread() const {
+    std::error_code error;
+    const std::string folder = "/proc/" + std::to_string(sidecar_.pid()) + "/task";
+    for (const auto& task : std::filesystem::directory_iterator(folder, error)) {
+      std::ifstream file(task.path() / "comm");
+      std::string name;
+      if (file >> name && name == "kairos-ingress") {
+        return static_cast<pid_t>(std::stol(task.path().filename().string()));
+      }
+    }
+    return sidecar_.pid();
+  }
+
   // The raw peer spins all its life, so it lives only while it is measured.
   static bool SampleRaw(int count, uint32_t bytes, Trips* out) {
     RawRingEcho raw;
-    return raw.valid() && Sample(count, 0, out, [&] { return raw.Ping(bytes); });
+    if (!raw.valid()) return false;
+    const PinnedPair pinned(raw.pid());
+    return Sample(count, 0, out, [&] { return raw.Ping(bytes); });
   }
 
   void ReportTrips(const char* mode, uint32_t bytes, const Trips& ours,
                    const std::vector<std::pair<const char*, const Trips*>>& peers) const {
     for (const auto& quantile : kQuantiles) {
       const double value = ours.At(quantile.share);
-      if (!options_.json) std::printf("%-6s %6u B  %-4s %9.2f us", mode, bytes, quantile.name, value);
+      if (!options_.json) {
+        std::printf("%-6s %6u B  %-4s %9.2f us", mode, bytes, quantile.name, value);
+      }
       for (const auto& [peer, trips] : peers) {
         const double theirs = trips->At(quantile.share);
         if (!options_.json) {
@@ -317,7 +341,8 @@ class RingBench {
 
   // ---- Reaping ----------------------------------------------------------------------------------
 
-  // Segments that the sidecar maps; -1 where this user may not see them (the sidecar is not dumpable).
+  // Segments that the sidecar maps; -1 where this user may not see them (the sidecar is not
+  // dumpable).
   int Segments() const {
     std::ifstream maps("/proc/" + std::to_string(sidecar_.pid()) + "/maps");
     int count = 0;
