@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "base/hash.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/tiny_model.h"
 
@@ -74,6 +75,18 @@ TEST_F(EngineTest, SaysTheSameAmongThirtyOneMatesAsAlone) {
                                                i % 4 == 3 ? Fidelity::kExact : Fidelity::kDefault));
     }
   }
+}
+
+TEST_F(EngineTest, ReportsTheHashOfEveryStepAndTheirChain) {
+  const SequenceResult result = Alone(Tokens(40, 9), 6, 9);
+  ASSERT_EQ(result.events.size(), 6u);
+  uint64_t chain = 0;
+  for (const EngineEvent& event : result.events) {
+    EXPECT_NE(event.logits_hash, 0u);
+    chain = HashChain(chain, event.logits_hash);
+  }
+  EXPECT_EQ(result.finished->logits_hash, chain);
+  EXPECT_NE(result.events[0].logits_hash, result.events[1].logits_hash);
 }
 
 TEST_F(EngineTest, SaysTheSameInChunksOf32AsInOne) {
