@@ -131,7 +131,8 @@ std::vector<double> RmsNorm(const std::vector<double>& x, const std::vector<doub
 
 }  // namespace
 
-std::vector<uint8_t> BuildTinyGguf(const TinyShape& shape, const std::string& break_tensor) {
+std::vector<uint8_t> BuildTinyGguf(const TinyShape& shape, const std::string& break_tensor,
+                                   const std::function<void(GgufWriter*)>& add_values) {
   std::mt19937_64 random(shape.seed);
   GgufWriter writer;
   writer.String("general.architecture", "llama");
@@ -146,6 +147,7 @@ std::vector<uint8_t> BuildTinyGguf(const TinyShape& shape, const std::string& br
   writer.Unsigned("llama.vocab_size", shape.vocabulary);
   writer.Float("llama.rope.freq_base", 10000.0f);
   writer.Float("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  if (add_values) add_values(&writer);
   const auto matrix = [&](const std::string& name, uint32_t type, uint64_t cols, uint64_t rows) {
     std::vector<uint8_t> data = RandomTensor(type, cols, rows, &random);
     if (name == break_tensor) data[type == 0 ? 2 : 0] = 0x80, data[type == 0 ? 3 : 1] = 0x7f;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "sidecar/engine/models/model.h"
 
 namespace kairos {
+
+class GgufWriter;
 
 struct TinyShape {
   uint32_t layers = 2;
@@ -30,8 +33,10 @@ struct TinyShape {
   uint64_t seed = 1;
 };
 
-// The GGUF image; `break_tensor` names a tensor whose first scale becomes infinite.
-std::vector<uint8_t> BuildTinyGguf(const TinyShape& shape, const std::string& break_tensor = "");
+// The GGUF image; `break_tensor` names a tensor whose first scale becomes infinite, `add_values`
+// writes further metadata, such as a vocabulary.
+std::vector<uint8_t> BuildTinyGguf(const TinyShape& shape, const std::string& break_tensor = "",
+                                   const std::function<void(GgufWriter*)>& add_values = {});
 // Loaded with the named tier, or the best of this machine. Aborts the test program when loading
 // fails.
 std::unique_ptr<Model> LoadTinyModel(const TinyShape& shape, const char* kernels = nullptr);
