@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/chat.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,8 +9,10 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "cli/json_text.h"
+#include "cli/words.h"
 #include "kairos/kairos.h"
 
 namespace kairos {
@@ -27,11 +30,65 @@ kairos_string_t View(const std::string& text) {
   return {text.empty() ? nullptr : text.data(), text.size()};
 }
 
+// The words of the library's last error on this thread.
 void Complain(const char* what, int32_t code) {
   char words[512];
   kairos_last_error(words, sizeof(words));
-  std::fprintf(stderr, "kairosctl: %s: %s%s%s\n", what, kairos_strerror(code),
-               words[0] == '\0' ? "" : ": ", Printable(words).c_str());
+  std::fprintf(stderr, "kairosctl: %s: %s\n", what,
+               FaultText(code, kairos_last_detail(), words).c_str());
+}
+
+// "3 block_boundary, 40 evicted"
+std::string ReasonsText(const kairos_final_t& done) {
+  std::string text;
+  for (uint32_t i = 0; i < KAIROS_REASON_COUNT; ++i) {
+    if (done.recomputed_by[i] == 0) continue;
+    text +=
+        (text.empty() ? "" : ", ") + std::to_string(done.recomputed_by[i]) + " " + ReasonText(i);
+  }
+  return text;
+}
+
+std::string FinalText(const kairos_final_t& done) {
+  std::string text = "[" + SessionText(done.session_id) + " v" + std::to_string(done.version) +
+                     ": " + std::to_string(done.new_tokens) + " new, " +
+                     std::to_string(done.reused_tokens) + " reused";
+  if (done.shared_tokens > 0) text += " (" + std::to_string(done.shared_tokens) + " shared)";
+  if (done.recomputed_tokens > 0) {
+    text +=
+        ", " + std::to_string(done.recomputed_tokens) + " recomputed (" + ReasonsText(done) + ")";
+  }
+  char times[96];
+  std::snprintf(times, sizeof(times), ", first token %.1f ms, total %.1f ms",
+                static_cast<double>(done.ttft_ns) * 1e-6,
+                static_cast<double>(done.total_ns) * 1e-6);
+  text += ", " + std::to_string(done.generated_tokens) + " generated" + times;
+  if (done.finish != KAIROS_FINISH_STOP) text += std::string(", ") + FinishText(done.finish);
+  return text + "]";
+}
+
+std::string FinalJson(const kairos_final_t& done, const std::string& text) {
+  nlohmann::ordered_json reasons = nlohmann::ordered_json::object();
+  for (uint32_t i = 0; i < KAIROS_REASON_COUNT; ++i) {
+    if (done.recomputed_by[i] > 0) reasons[ReasonText(i)] = done.recomputed_by[i];
+  }
+  nlohmann::ordered_json json = {
+      {"session", SessionText(done.session_id)},
+      {"version", done.version},
+      {"finish", FinishText(done.finish)},
+      {"new_tokens", done.new_tokens},
+      {"reused_tokens", done.reused_tokens},
+      {"shared_tokens", done.shared_tokens},
+      {"recomputed_tokens", done.recomputed_tokens},
+      {"recomputed_by", reasons},
+      {"generated_tokens", done.generated_tokens},
+      {"plan", PlanText(done.plan)},
+      {"rule", std::string(done.rule, strnlen(done.rule, sizeof(done.rule)))},
+      {"ttft_ms", static_cast<double>(done.ttft_ns) * 1e-6},
+      {"total_ms", static_cast<double>(done.total_ns) * 1e-6},
+      {"text", text},
+  };
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 class Chat {
@@ -46,9 +103,11 @@ class Chat {
  private:
   int Open();
   bool ReadLine(std::string* line);
+  void WaitFor(int fd, int timeout_ms);
+  void Fail(const char* what, int32_t code);
   bool Command(const std::string& line);  // false: quit
   void Turn(const std::string& text);
-  bool OnEvent(kairos_event_t* event);    // true: the turn is over
+  bool OnEvent(kairos_event_t* event);  // true: the turn is over
   void PrintFinal(const kairos_final_t& done);
   void PrintContext();
 
@@ -56,7 +115,9 @@ class Chat {
   kairos_client_t* client_ = nullptr;
   uint64_t session_ = 0;
   uint64_t request_ = 0;
+  bool terminal_ = false;
   bool lost_ = false;
+  bool failed_ = false;
   bool first_ = true;
   std::string pending_;  // read from the terminal, not yet a line
   std::string text_;     // of the reply so far
@@ -71,9 +132,7 @@ int Chat::Open() {
     return kExitUnavailable;
   }
   if (options_.session.empty()) return 0;
-  const std::string& id = options_.session;
-  const auto parsed = std::from_chars(id.data(), id.data() + id.size(), session_, 16);
-  if (parsed.ec != std::errc() || parsed.ptr != id.data() + id.size() || session_ == 0) {
+  if (!ParseSessionText(options_.session, &session_)) {
     std::fprintf(stderr, "kairosctl: session: not an id of up to 16 hex digits\n");
     return 2;
   }
@@ -85,7 +144,25 @@ int Chat::Open() {
   return 0;
 }
 
+void Chat::Fail(const char* what, int32_t code) {
+  failed_ = true;
+  if (kairos_last_detail() == KAIROS_DETAIL_SIDECAR_LOST) lost_ = true;
+  Complain(what, code);
+}
+
+// Until `fd` is readable, the time is over or ^C came, also one that came just before. SIGINT is
+// blocked everywhere else, so that none is missed between the look and the sleep.
+void Chat::WaitFor(int fd, int timeout_ms) {
+  sigset_t open;
+  sigprocmask(SIG_SETMASK, nullptr, &open);
+  sigdelset(&open, SIGINT);
+  pollfd item{fd, POLLIN, 0};
+  timespec limit{timeout_ms / 1000, (timeout_ms % 1000) * 1'000'000L};
+  ppoll(&item, 1, timeout_ms < 0 ? nullptr : &limit, &open);
+}
+
 bool Chat::ReadLine(std::string* line) {
+  interrupted = 0;  // one that came too late for the last reply
   for (;;) {
     const size_t end = pending_.find('\n');
     if (end != std::string::npos) {
@@ -93,9 +170,11 @@ bool Chat::ReadLine(std::string* line) {
       pending_.erase(0, end + 1);
       return true;
     }
+    WaitFor(STDIN_FILENO, -1);
+    if (interrupted != 0) return false;
     char buffer[4096];
     const ssize_t size = read(STDIN_FILENO, buffer, sizeof(buffer));
-    if (size < 0 && errno == EINTR && interrupted == 0) continue;
+    if (size < 0 && errno == EINTR) continue;
     if (size <= 0) {
       *line = std::move(pending_);
       pending_.clear();
@@ -106,18 +185,10 @@ bool Chat::ReadLine(std::string* line) {
 }
 
 void Chat::PrintFinal(const kairos_final_t& done) {
-  const auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
-  const double ttft_ms = static_cast<double>(done.ttft_ns) * 1e-6;
   if (options_.json) {
-    std::printf("{\"session\":\"%016llx\",\"version\":%llu,\"new_tokens\":%llu,"
-                "\"reused_tokens\":%llu,\"generated_tokens\":%llu,\"ttft_ms\":%.3f,\"text\":%s}\n",
-                number(done.session_id), number(done.version), number(done.new_tokens),
-                number(done.reused_tokens), number(done.generated_tokens), ttft_ms,
-                JsonString(text_).c_str());
+    std::printf("%s\n", FinalJson(done, text_).c_str());
   } else {
-    std::printf("\n[%016llx v%llu: %llu new, %llu reused, %llu generated, first token %.1f ms]\n",
-                number(done.session_id), number(done.version), number(done.new_tokens),
-                number(done.reused_tokens), number(done.generated_tokens), ttft_ms);
+    std::printf("\n%s\n", FinalText(done).c_str());
   }
   std::fflush(stdout);
 }
@@ -146,8 +217,10 @@ bool Chat::OnEvent(kairos_event_t* event) {
       return true;
     }
     case KAIROS_EVENT_ERROR:
-      std::fprintf(stderr, "kairosctl: %s: %s\n", kairos_strerror(kairos_event_code(event)),
-                   Printable(words).c_str());
+      failed_ = true;
+      lost_ = lost_ || kairos_event_detail(event) == KAIROS_DETAIL_SIDECAR_LOST;
+      std::fprintf(stderr, "%skairosctl: turn: %s\n", text_.empty() ? "" : "\n",
+                   FaultText(kairos_event_code(event), kairos_event_detail(event), words).c_str());
       return true;
     default:
       return false;
@@ -169,41 +242,45 @@ void Chat::Turn(const std::string& text) {
   kairos_generation_t generation;
   kairos_generation_init(&generation);
   generation.max_tokens = options_.max_tokens;
+  if (options_.temperature) generation.temperature = *options_.temperature;
   kairos_turn_options_t turn;
   kairos_turn_options_init(&turn);
   turn.session_id = session_;
   turn.messages = messages;
   turn.message_count = count;
-  turn.generation = &generation;
+  // Without any wish of the user, all is left to the sidecar's settings.
+  if (options_.max_tokens > 0 || options_.temperature) turn.generation = &generation;
   text_.clear();
-  interrupted = 0;
   if (const int32_t code = kairos_turn_submit(client_, &turn, &request_); code < 0) {
-    lost_ = kairos_last_detail() == KAIROS_DETAIL_SIDECAR_LOST;
-    return Complain("turn", code);
+    return Fail("turn", code);
   }
   bool cancelled = false;
   for (bool over = false; !over;) {
-    kairos_event_t* event = nullptr;
-    const int32_t got = kairos_event_next(client_, 200, &event);
     if (interrupted != 0 && !cancelled) {
       cancelled = true;
       kairos_turn_cancel(client_, request_);
     }
+    kairos_event_t* event = nullptr;
+    const int32_t got = kairos_event_next(client_, 0, &event);
     if (got < 0) {
       lost_ = true;
-      return Complain("turn", got);
+      if (!text_.empty() && !options_.json) std::fputs("\n", stdout);
+      std::fflush(stdout);
+      return Fail("turn", got);
     }
-    if (got == 0) continue;
+    if (got == 0) {
+      WaitFor(kairos_client_fd(client_), 1000);
+      continue;
+    }
     over = OnEvent(event);
     kairos_event_release(event);
   }
-  interrupted = 0;
 }
 
 void Chat::PrintContext() {
   kairos_event_t* event = nullptr;
   if (const int32_t code = kairos_context_read(client_, session_, 0, &event, kCallMs); code < 0) {
-    return Complain("state", code);
+    return Fail("state", code);
   }
   const kairos_string_t text = kairos_event_text(event);
   std::printf("%s\n", Printable({text.data == nullptr ? "" : text.data, text.size}).c_str());
@@ -213,19 +290,22 @@ void Chat::PrintContext() {
 bool Chat::Command(const std::string& line) {
   if (line == "/quit") return false;
   if (line == "/help") {
-    std::printf("/fork       go on in a copy of this session\n"
-                "/rewind N   make version N the head\n"
-                "/state      the task context\n"
-                "/quit       end; the session stays\n"
-                "^C          cancel the reply\n");
+    std::printf(
+        "/fork       go on in a copy of this session\n"
+        "/rewind N   make version N the head\n"
+        "/state      the task context\n"
+        "/quit       end; the session stays\n"
+        "^C          cancel the reply\n");
     return true;
   }
   const bool rewind = line.rfind("/rewind ", 0) == 0;
   if (line != "/fork" && line != "/state" && !rewind) {
+    failed_ = true;
     std::fprintf(stderr, "kairosctl: unknown command, see /help\n");
     return true;
   }
   if (session_ == 0) {
+    failed_ = true;
     std::fprintf(stderr, "kairosctl: there is no session before the first turn\n");
     return true;
   }
@@ -236,6 +316,7 @@ bool Chat::Command(const std::string& line) {
     const char* end = line.data() + line.size();
     const auto parsed = std::from_chars(line.data() + 8, end, version);
     if (parsed.ec != std::errc() || parsed.ptr != end || version == 0) {
+      failed_ = true;
       std::fprintf(stderr, "kairosctl: /rewind needs a version number\n");
       return true;
     }
@@ -246,9 +327,11 @@ bool Chat::Command(const std::string& line) {
     if (code >= 0) session_ = copy;
   }
   if (code < 0) {
-    Complain(line.c_str(), code);
+    Fail(rewind ? "/rewind" : "/fork", code);
+  } else if (!options_.json) {
+    std::printf("[%s]\n", SessionText(session_).c_str());
   } else {
-    std::printf("[%016llx]\n", static_cast<unsigned long long>(session_));
+    std::printf("{\"session\":\"%s\"}\n", SessionText(session_).c_str());
   }
   return true;
 }
@@ -256,21 +339,31 @@ bool Chat::Command(const std::string& line) {
 int Chat::Run() {
   if (const int code = Open(); code != 0) return code;
   struct sigaction action {};
-  action.sa_handler = OnInterrupt;  // without SA_RESTART: a read at the prompt ends
+  action.sa_handler = OnInterrupt;
   sigaction(SIGINT, &action, nullptr);
-  const bool prompt = isatty(STDIN_FILENO) != 0 && !options_.json;
+  sigset_t interrupt;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  sigprocmask(SIG_BLOCK, &interrupt, nullptr);
+  terminal_ = isatty(STDIN_FILENO) != 0;
+  const bool prompt = terminal_ && !options_.json;
   for (std::string line; !lost_;) {
     if (prompt) std::fputs("> ", stdout);
     std::fflush(stdout);
-    if (!ReadLine(&line)) break;
+    if (!ReadLine(&line)) {
+      if (prompt) std::fputs("\n", stdout);
+      break;
+    }
     if (line.empty()) continue;
     if (line[0] != '/') {
       Turn(line);
     } else if (!Command(line)) {
       break;
     }
+    if (interrupted != 0 && !terminal_) break;  // who stops a script means all of it
   }
-  return lost_ ? kExitUnavailable : 0;
+  if (lost_) return kExitUnavailable;
+  return !terminal_ && (failed_ || interrupted != 0) ? 1 : 0;
 }
 
 }  // namespace

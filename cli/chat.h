@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace kairos {
@@ -12,10 +13,13 @@ struct ChatOptions {
   std::string session;  // hex; empty: a new one
   std::string system;
   uint32_t max_tokens = 0;
-  bool json = false;    // one JSON object per turn on stdout instead of a stream
+  std::optional<float> temperature;
+  bool json = false;  // one JSON object per turn on stdout instead of a stream
 };
 
-// Returns the exit code: 0 at the end of input or /quit.
+// Returns the exit code: 0 at the end of input, /quit or ^C at the prompt; 69 when there is no
+// sidecar or it went away; where no terminal gives the input, 1 when a turn or command failed or
+// was interrupted. ^C during a reply cancels it and keeps the session.
 int RunChat(const ChatOptions& options);
 
 }  // namespace kairos

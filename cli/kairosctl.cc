@@ -4,13 +4,15 @@
 // Exit codes: 0 done, 1 refused or failed, 2 usage, 69 no sidecar.
 #include <CLI/CLI.hpp>
 
-#include <charconv>
 #include <cstdio>
+#include <ctime>
 #include <functional>
 #include <string>
 
 #include "cli/chat.h"
 #include "cli/json_text.h"
+#include "cli/listing.h"
+#include "cli/words.h"
 #include "shm/socket_path.h"
 #include "sidecar/control/control_client.h"
 
@@ -28,11 +30,6 @@ struct Target {
   uint64_t version = 0;
 };
 
-bool ParseSession(const std::string& text, uint64_t* id) {
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), *id, 16);
-  return fault == std::errc() && end == text.data() + text.size() && *id != 0;
-}
-
 std::string ControlPath(const std::string& given) {
   if (!given.empty()) return given;
   const Result<std::string> socket = DefaultSocketPath();
@@ -41,42 +38,15 @@ std::string ControlPath(const std::string& given) {
   return (slash == std::string::npos ? "" : socket->substr(0, slash + 1)) + "control.sock";
 }
 
-const char* PhaseName(int32_t phase) {
-  constexpr const char* kNames[] = {"idle", "running", "waiting_tool", "waiting_user", "closed"};
-  return phase >= 0 && phase < 5 ? kNames[phase] : "unknown";
-}
-
-std::string SessionJson(const kairos_session_t& s) {
-  char numbers[512];
-  std::snprintf(numbers, sizeof(numbers),
-                "{\"id\":\"%016llx\",\"phase\":\"%s\",\"version\":%llu,\"oldest_version\":%llu,"
-                "\"token_count\":%llu,\"resident_tokens\":%llu,\"message_count\":%llu,"
-                "\"kv_bytes\":%llu,\"created_unix_ms\":%llu,\"used_unix_ms\":%llu,"
-                "\"parent\":\"%016llx\",\"label\":",
-                static_cast<unsigned long long>(s.id), PhaseName(s.phase),
-                static_cast<unsigned long long>(s.version),
-                static_cast<unsigned long long>(s.oldest_version),
-                static_cast<unsigned long long>(s.token_count),
-                static_cast<unsigned long long>(s.resident_tokens),
-                static_cast<unsigned long long>(s.message_count),
-                static_cast<unsigned long long>(s.kv_bytes),
-                static_cast<unsigned long long>(s.created_unix_ms),
-                static_cast<unsigned long long>(s.used_unix_ms),
-                static_cast<unsigned long long>(s.parent_id));
-  return numbers + JsonString(std::string_view(s.label, s.label_size)) + "}";
-}
-
-void PrintSession(const kairos_session_t& s) {
-  std::printf("%016llx  %-12s  %7llu  %8llu  %8llu  %s\n", static_cast<unsigned long long>(s.id),
-              PhaseName(s.phase), static_cast<unsigned long long>(s.version),
-              static_cast<unsigned long long>(s.token_count),
-              static_cast<unsigned long long>(s.resident_tokens),
-              Printable(std::string_view(s.label, s.label_size)).c_str());
+uint64_t NowUnixMs() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1'000'000;
 }
 
 // One call; 0 with *reply, or the exit code after the reason was printed.
 int Call(const Target& target, ControlRequest request, ControlReply* reply) {
-  if (!target.session.empty() && !ParseSession(target.session, &request.session.value)) {
+  if (!target.session.empty() && !ParseSessionText(target.session, &request.session.value)) {
     std::fprintf(stderr, "kairosctl: session: not an id of up to 16 hex digits\n");
     return 2;
   }
@@ -84,18 +54,19 @@ int Call(const Target& target, ControlRequest request, ControlReply* reply) {
   std::string error;
   auto client = ControlClient::Open(ControlPath(target.control_socket), &error);
   if (!client.ok()) {
-    std::fprintf(stderr, "kairosctl: no sidecar: %s\n", error.c_str());
+    std::fprintf(stderr, "kairosctl: no sidecar: %s\n",
+                 FaultText(KAIROS_UNAVAILABLE, 0, error).c_str());
     return kExitUnavailable;
   }
   const Status status = (*client)->Call(request, kCallMs, reply);
   if (!status.ok()) {
-    std::fprintf(stderr, "kairosctl: %s\n", status.message());
+    std::fprintf(stderr, "kairosctl: %s\n",
+                 FaultText(static_cast<int32_t>(status.code()), 0, status.message()).c_str());
     return status.code() == Code::kUnavailable ? kExitUnavailable : 1;
   }
   if (reply->code == 0) return 0;
-  const std::string words = Printable(reply->text);
-  std::fprintf(stderr, "kairosctl: refused with code %d%s%s\n", reply->code,
-               words.empty() ? "" : ": ", words.c_str());
+  std::fprintf(stderr, "kairosctl: %s\n",
+               FaultText(reply->code, reply->detail, reply->text).c_str());
   return reply->code == KAIROS_UNAVAILABLE ? kExitUnavailable : 1;
 }
 
@@ -105,7 +76,7 @@ int ListSessions(const Target& target) {
   request.verb = ControlVerb::kSessionList;
   request.list_max = 256;
   if (!target.json) {
-    std::printf("session           phase         version    tokens  resident  label\n");
+    std::printf("%s\n", SessionHeading().c_str());
   }
   for (;;) {
     ControlReply reply;
@@ -114,7 +85,7 @@ int ListSessions(const Target& target) {
       if (target.json) {
         json += (json.empty() ? "" : ",") + SessionJson(session);
       } else {
-        PrintSession(session);
+        std::printf("%s\n", SessionLine(session, NowUnixMs()).c_str());
       }
     }
     if (reply.sessions.size() < request.list_max) break;
@@ -135,8 +106,10 @@ int ShowSession(const Target& target) {
                 reply.text.empty() ? "[]" : reply.text.c_str());
     return 0;
   }
-  for (const kairos_session_t& row : reply.sessions) PrintSession(row);
-  std::printf("%s\n", Printable(reply.text).c_str());
+  for (const kairos_session_t& row : reply.sessions) {
+    std::printf("%s\n", SessionFigures(row, NowUnixMs()).c_str());
+  }
+  std::fputs(MessageParagraphs(reply.text).c_str(), stdout);
   return 0;
 }
 
@@ -147,12 +120,12 @@ int ShowStats(const Target& target) {
   if (const int code = Call(target, request, &reply); code != 0) return code;
   std::string json;
   for (const auto& [name, value] : reply.stats) {
-    char number[64];
-    std::snprintf(number, sizeof(number), "%.17g", value);
     if (target.json) {
+      char number[64];
+      std::snprintf(number, sizeof(number), "%.17g", value);
       json += (json.empty() ? "" : ",") + JsonString(name) + ":" + number;
     } else {
-      std::printf("%-32s %.10g\n", Printable(name).c_str(), value);
+      std::printf("%s\n", StatLine(name, value).c_str());
     }
   }
   if (target.json) std::printf("{%s}\n", json.c_str());
@@ -191,12 +164,16 @@ void AddSessionCommands(CLI::App* app, Target* target, int* code) {
     }
     command->callback([=] { *code = act(); });
   };
-  add("show", "figures and messages", [=] { return ShowSession(*target); }, 1);
-  add("fork", "a new session that starts as this one",
+  add(
+      "show", "figures and messages", [=] { return ShowSession(*target); }, 1);
+  add(
+      "fork", "a new session that starts as this one",
       [=] { return Act(*target, ControlVerb::kSessionFork); }, 1);
-  add("rewind", "make an earlier version the head",
+  add(
+      "rewind", "make an earlier version the head",
       [=] { return Act(*target, ControlVerb::kSessionRewind); }, 2);
-  add("delete", "free it everywhere, now",
+  add(
+      "delete", "free it everywhere, now",
       [=] { return Act(*target, ControlVerb::kSessionDelete); }, 0);
 }
 
@@ -225,9 +202,11 @@ int RunTool(int argc, char** argv) {
   });
   CLI::App* run = app.add_subcommand("run", "chat at this terminal");
   run->add_option("--socket", chat.socket, "client socket; default: $KAIROS_SOCKET or per user");
-  run->add_option("--session", chat.session, "go on with this session, in hex");
-  run->add_option("--system", chat.system, "system prompt of a new session");
+  CLI::Option* session =
+      run->add_option("--session", chat.session, "go on with this session, in hex");
+  run->add_option("--system", chat.system, "system prompt of a new session")->excludes(session);
   run->add_option("--max-tokens", chat.max_tokens, "limit of a reply; 0: the sidecar's");
+  run->add_option("--temperature", chat.temperature, "0: greedy")->check(CLI::Range(0.0, 100.0));
   run->callback([&] {
     chat.json = target.json;
     code = RunChat(chat);

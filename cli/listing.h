@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an operator sees of sessions, messages and figures. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "kairos/kairos.h"
+
+namespace kairos {
+
+std::string SessionJson(const kairos_session_t& session);
+// One line of `session ls`, under SessionHeading().
+std::string SessionLine(const kairos_session_t& session, uint64_t now_unix_ms);
+std::string SessionHeading();
+// All its figures, one a line, with units.
+std::string SessionFigures(const kairos_session_t& session, uint64_t now_unix_ms);
+// One paragraph for each message of the JSON array; other text comes back printable and as it is.
+std::string MessageParagraphs(std::string_view json);
+// One figure with the unit that its name tells.
+std::string StatLine(std::string_view name, double value);
+
+}  // namespace kairos

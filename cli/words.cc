@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/words.h"
+
+#include <charconv>
+#include <cstdio>
+
+#include "cli/json_text.h"
+
+namespace kairos {
+
+namespace {
+
+const char* AdviceFor(int32_t code, int32_t detail) {
+  switch (detail) {
+    case KAIROS_DETAIL_SIDECAR_LOST:
+      return "committed versions are kept; when it runs again, go on with --session";
+    case KAIROS_DETAIL_SLOW_CONSUMER:
+      return "read replies as they come";
+    case KAIROS_DETAIL_STALE_VERSION:
+      return "somebody else changed the session: look at it first";
+    case KAIROS_DETAIL_CONTEXT_FULL:
+      return "rewind, or start a new session";
+    case KAIROS_DETAIL_DRAINING:
+      return "try again when it has restarted";
+    case KAIROS_DETAIL_OTHER_MODEL:
+      return "serve that model, or start a new session";
+    case KAIROS_DETAIL_QUOTA:
+      return "wait, delete sessions (session ls) or raise the limit";
+    case KAIROS_DETAIL_STORAGE:
+      return "make room on the disk or raise catalog.bytes_max";
+    case KAIROS_DETAIL_PROTOCOL:
+      return "kairosctl and kairosd are of different versions";
+    case KAIROS_DETAIL_KV_FULL:
+      return "lower --max-tokens or raise kv.memory";
+    default:
+      break;
+  }
+  switch (code < 0 ? -code : code) {
+    case KAIROS_NOT_FOUND:
+      return "`kairosctl session ls` lists the sessions";
+    case KAIROS_UNAVAILABLE:
+      return "is kairosd running, and on this socket?";
+    case KAIROS_DATA_LOSS:
+      return "rewind to a version that can be read";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+std::string BytesText(double bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
+  char text[48];
+  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
+  return text;
+}
+
+std::string AgeText(uint64_t unix_ms, uint64_t now_unix_ms) {
+  if (unix_ms == 0) return "-";
+  const uint64_t seconds = now_unix_ms > unix_ms ? (now_unix_ms - unix_ms) / 1000 : 0;
+  if (seconds < 120) return std::to_string(seconds) + " s";
+  if (seconds < 120 * 60) return std::to_string(seconds / 60) + " min";
+  if (seconds < 48 * 3600) return std::to_string(seconds / 3600) + " h";
+  return std::to_string(seconds / (24 * 3600)) + " d";
+}
+
+std::string SessionText(uint64_t id) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(id));
+  return text;
+}
+
+bool ParseSessionText(std::string_view text, uint64_t* id) {
+  const char* end = text.data() + text.size();
+  const auto [stop, fault] = std::from_chars(text.data(), end, *id, 16);
+  return fault == std::errc() && stop == end && text.size() <= 16 && *id != 0;
+}
+
+const char* PhaseText(int32_t phase) {
+  constexpr const char* kNames[] = {"idle", "running", "waiting_tool", "waiting_user", "closed"};
+  return phase >= 0 && phase < 5 ? kNames[phase] : "unknown";
+}
+
+const char* FinishText(int32_t finish) {
+  constexpr const char* kNames[] = {"unknown",   "stop",      "length",   "string",
+                                    "tool_call", "cancelled", "deadline", "none"};
+  return finish >= 0 && finish < 8 ? kNames[finish] : "unknown";
+}
+
+const char* PlanText(int32_t plan) {
+  constexpr const char* kNames[] = {"unknown", "full_compute", "continuation",
+                                    "lightweight_refine"};
+  return plan >= 0 && plan < 4 ? kNames[plan] : "unknown";
+}
+
+const char* ReasonText(uint32_t reason) {
+  constexpr const char* kNames[] = {"block_boundary",  "restart",       "evicted",
+                                    "history_changed", "tools_changed", "context_reset",
+                                    "reuse_off",       "checksum",      "other_format"};
+  return reason < 9 ? kNames[reason] : "unknown";
+}
+
+std::string FaultText(int32_t code, int32_t detail, std::string_view words) {
+  std::string text = kairos_strerror(code);
+  if (!words.empty() && words != text) text += ": " + Printable(words);
+  const std::string advice = AdviceFor(code, detail);
+  return advice.empty() ? text : text + "\n  " + advice;
+}
+
+}  // namespace kairos

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers, codes and reasons in the words that people read. Pure, any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "kairos/kairos.h"
+
+namespace kairos {
+
+// "512 B", "1.5 MiB".
+std::string BytesText(double bytes);
+// "12 s", "3 min", "2 h", "5 d"; "-" for 0, and "0 s" for a time that is still to come.
+std::string AgeText(uint64_t unix_ms, uint64_t now_unix_ms);
+// A session id as it is shown and typed: 16 hex digits.
+std::string SessionText(uint64_t id);
+// Reads up to 16 hex digits; false for anything else and for zero.
+bool ParseSessionText(std::string_view text, uint64_t* id);
+
+const char* PhaseText(int32_t phase);
+const char* FinishText(int32_t finish);
+const char* PlanText(int32_t plan);
+const char* ReasonText(uint32_t reason);  // by index of kairos_final.recomputed_by
+
+// "not found: no such session", and a second line with what to do where that is known. `words` may
+// come from elsewhere and are made printable.
+std::string FaultText(int32_t code, int32_t detail, std::string_view words);
+
+}  // namespace kairos

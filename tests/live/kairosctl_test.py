@@ -1,0 +1,348 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""kairosctl against a live kairosd: every verb, its JSON and exit status, and the chat in a pipe
+and at a terminal.
+
+Environment beside that of live_daemon.py: KAIROSCTL.
+"""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import live_daemon  # noqa: E402
+
+live_daemon.require_live()
+import kairos  # noqa: E402
+
+CTL = os.environ["KAIROSCTL"]
+DONE, REFUSED, USAGE, UNAVAILABLE, TAKEN = 0, 1, 2, 69, 75
+LONG = "Tell me a very long story about a ship, with every detail."
+
+
+class Terminal:
+    """A program on a pseudo-terminal of its own."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.shown = ""
+        self.read_to = 0
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execv(command[0], command)
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def expect(self, pattern: str) -> re.Match[str]:
+        """Waits for the pattern after what was expected last."""
+        deadline = time.monotonic() + live_daemon.WATCHDOG_S
+        while True:
+            found = re.compile(pattern).search(self.shown, self.read_to)
+            if found:
+                self.read_to = found.end()
+                return found
+            if not self._read(deadline):
+                raise AssertionError(f"no {pattern!r} in {self.shown!r}")
+
+    def _read(self, deadline: float) -> bool:
+        ready, _, _ = select.select([self.fd], [], [], max(0.0, deadline - time.monotonic()))
+        try:
+            data = os.read(self.fd, 65536) if ready else b""
+        except OSError:  # the other side is closed
+            data = b""
+        self.shown += data.decode(errors="replace")
+        return bool(data)
+
+    def wait(self) -> int:
+        deadline = time.monotonic() + live_daemon.WATCHDOG_S
+        while self._read(deadline):
+            pass
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.fd)
+        return status
+
+
+class Tool(live_daemon.LiveTest):
+    def run_tool(self, *arguments: str, text: str = "", control: str | None = None,
+                 code: int = DONE) -> subprocess.CompletedProcess[str]:
+        command = [CTL, "--control", control or self.daemon.control, *arguments]
+        done = subprocess.run(command, input=text, capture_output=True, text=True,
+                              timeout=live_daemon.WATCHDOG_S)
+        self.assertEqual(done.returncode, code, f"{arguments}: {done.stdout}\n{done.stderr}")
+        return done
+
+    def chat(self, text: str, *arguments: str, **more) -> subprocess.CompletedProcess[str]:
+        return self.run_tool("run", "--socket", self.daemon.socket, *arguments, text=text, **more)
+
+    def said(self, *arguments: str, **more):
+        return json.loads(self.run_tool("--json", *arguments, **more).stdout)
+
+    def session(self, *texts: str) -> str:
+        """A new session with these turns; its id as typed."""
+        client = self.client()
+        session = client.create_session(label="tool test")
+        for text in texts:
+            session.turn(text, generation=kairos.Generation(max_tokens=4)).read()
+        return f"{session.id:016x}"
+
+
+class Verbs(Tool):
+    def test_ping(self) -> None:
+        self.assertEqual(self.run_tool("ping").stdout, "ok\n")
+        self.assertTrue(self.said("ping")["ok"])
+
+    def test_list_has_every_session_with_age_and_kv_bytes(self) -> None:
+        ids = [self.session("Hello."), self.session()]
+        rows = self.run_tool("session", "ls").stdout.splitlines()
+        line = next(row for row in rows if row.startswith(ids[0]))
+        self.assertRegex(line, r"\d(\.\d)? [KM]iB +\d+ s  tool test$")
+        self.assertRegex(next(row for row in rows if row.startswith(ids[1])), r" 0 B ")
+        listed = {row["id"]: row for row in self.said("session", "ls")}
+        self.assertLessEqual(set(ids), set(listed))
+        self.assertEqual(listed[ids[0]]["message_count"], 2)
+        self.assertEqual(listed[ids[0]]["label"], "tool test")
+        self.assertGreater(listed[ids[0]]["kv_bytes"], 0)
+
+    def test_json_may_stand_before_or_after_the_verb(self) -> None:
+        identity = self.session("Hello.")
+        for words in (("ping",), ("stats",), ("session", "ls"), ("session", "show", identity)):
+            before = json.loads(self.run_tool("--json", *words).stdout)
+            after = json.loads(self.run_tool(*words, "--json").stdout)
+            self.assertEqual(type(before), type(after), words)
+
+    def test_show_has_figures_with_units_and_a_paragraph_for_each_message(self) -> None:
+        identity = self.session("The \"first\" one.", "The second one.")
+        shown = self.run_tool("session", "show", identity).stdout
+        for pattern in (rf"session +{identity}", r"version +2 \(oldest that can be named: \d\)",
+                        r"KV +[\d.]+ [KM]iB", r"last used +\d+ s ago", r"messages +4",
+                        r'\nuser: The "first" one\.\n\nassistant: ', r"\nuser: The second one\.\n"):
+            self.assertRegex(shown, pattern)
+        record = self.said("session", "show", identity)
+        self.assertEqual(record["session"]["version"], 2)
+        self.assertEqual([m["role"] for m in record["messages"]],
+                         ["user", "assistant"] * 2)
+        self.assertEqual(len(self.said("session", "show", identity, "1")["messages"]), 2)
+
+    def test_what_a_message_holds_cannot_steer_the_terminal(self) -> None:
+        identity = self.session("a\x1b[2Jb\x07c\u009bd")
+        self.assertIn("user: a[2Jbcd\n", self.run_tool("session", "show", identity).stdout)
+
+    def test_fork_rewind_and_delete(self) -> None:
+        identity = self.session("One.", "Two.")
+        copy = self.run_tool("session", "fork", identity, "1").stdout.strip()
+        record = self.said("session", "show", copy)
+        self.assertEqual(record["session"]["parent"], identity)
+        self.assertEqual([m["content"] for m in record["messages"]][0], "One.")
+        self.assertEqual(len(record["messages"]), 2)
+        self.run_tool("session", "rewind", identity, "1")
+        self.assertEqual(self.said("session", "show", identity)["session"]["version"], 1)
+        self.run_tool("session", "delete", identity)
+        done = self.run_tool("session", "show", identity, code=REFUSED)
+        self.assertIn("not found: no such session", done.stderr)
+        self.assertIn("session ls", done.stderr)
+        self.assertEqual(len(self.said("session", "show", copy)["messages"]), 2)
+
+    def test_stats_have_units(self) -> None:
+        self.session("Hello.")
+        shown = self.run_tool("stats").stdout
+        for pattern in (r"(?m)^kv_slot_bytes +[\d.]+ KiB$", r"(?m)^turn_seconds_total +[\d.]+ s$",
+                        r"(?m)^tokens_generated_total +\d+ tokens$",
+                        r"(?m)^turn_overhead_share +-?[\d.]+ %$"):
+            self.assertRegex(shown, pattern)
+        self.assertGreater(self.said("stats")["tokens_generated_total"], 0)
+
+    def test_wrong_use_ends_with_2(self) -> None:
+        for words in ((), ("session",), ("nonsense",), ("session", "show"),
+                      ("session", "rewind", "1"), ("session", "show", "xyz"),
+                      ("session", "show", "0"), ("session", "show", "1" * 17),
+                      ("run", "--session", "xyz", "--socket", self.daemon.socket),
+                      ("run", "--session", "1", "--system", "s"), ("run", "--temperature", "-1"),
+                      ("ping", "--nonsense")):
+            self.run_tool(*words, code=USAGE)
+        self.assertIn("Exit codes: 0 done, 1 refused", self.run_tool("--help").stdout)
+
+    def test_unknown_session_ends_with_1_and_words(self) -> None:
+        for words in (("show", "dead"), ("fork", "dead"), ("rewind", "dead", "1"),
+                      ("delete", "dead")):
+            done = self.run_tool("session", *words, code=REFUSED)
+            self.assertIn("not found: no such session", done.stderr)
+            self.assertNotRegex(done.stderr, r"code \d")
+        self.assertIn("not found", self.chat("Hi.\n", "--session", "dead", code=REFUSED).stderr)
+        identity = self.session("One.")
+        self.assertIn("version 9 is not one of", self.run_tool(
+            "session", "rewind", identity, "9", code=REFUSED).stderr)
+
+    def test_no_sidecar_ends_with_69(self) -> None:
+        nowhere = self.daemon.folder + "/nowhere.sock"
+        for words in (("ping",), ("stats",), ("session", "ls"), ("session", "show", "1"),
+                      ("drain",)):
+            done = self.run_tool(*words, control=nowhere, code=UNAVAILABLE)
+            self.assertIn(nowhere, done.stderr)
+        done = self.run_tool("run", "--socket", nowhere, code=UNAVAILABLE)
+        self.assertIn("no sidecar: unavailable", done.stderr)
+
+
+class PipedChat(Tool):
+    def test_turns_of_a_pipe_end_with_the_input(self) -> None:
+        done = self.chat("Say a word.\nAnother.", "--max-tokens", "4")
+        figures = re.findall(r"\[([0-9a-f]{16}) v(\d): \d+ new, (\d+) reused", done.stdout)
+        self.assertEqual([version for _, version, _ in figures], ["1", "2"])
+        self.assertGreater(int(figures[1][2]), 0)
+        self.assertNotIn("> ", done.stdout)
+        record = self.said("session", "show", figures[0][0])
+        self.assertEqual(record["messages"][2]["content"], "Another.")
+        self.assertIn(record["messages"][1]["content"].strip(), done.stdout)
+
+    def test_json_is_one_object_a_turn(self) -> None:
+        done = self.chat("Say a word.\nAnother.\n", "--json", "--max-tokens", "4")
+        turns = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([turn["version"] for turn in turns], [1, 2])
+        self.assertTrue(all(turn["generated_tokens"] <= 4 and turn["text"] for turn in turns))
+        self.assertEqual(turns[1]["recomputed_by"], {})
+
+    def test_session_system_and_temperature(self) -> None:
+        first = json.loads(self.chat("Hi.\n", "--json", "--max-tokens", "4", "--temperature", "0",
+                                     "--system", "Be brief.").stdout)
+        again = json.loads(self.chat("More.\n", "--json", "--max-tokens", "4",
+                                     "--session", first["session"]).stdout)
+        self.assertEqual((again["session"], again["version"]), (first["session"], 2))
+        messages = self.said("session", "show", first["session"])["messages"]
+        self.assertEqual(messages[0], {"role": "system", "content": "Be brief."})
+        self.assertEqual([m["role"] for m in messages].count("system"), 1)
+
+    def test_fork_rewind_and_state(self) -> None:
+        done = self.chat("Remember 7.\nAnd 8.\n/rewind 1\n/fork\n/state\nWhich?\n/quit\nnever\n",
+                         "--max-tokens", "4")
+        source, copy = re.findall(r"(?m)^\[([0-9a-f]{16})\]$", done.stdout)
+        self.assertNotEqual(source, copy)
+        self.assertIn('"goal"', done.stdout)
+        self.assertEqual(self.said("session", "show", source)["session"]["version"], 1)
+        record = self.said("session", "show", copy)
+        self.assertEqual(record["session"]["parent"], source)
+        self.assertEqual([m["content"] for m in record["messages"] if m["role"] == "user"],
+                         ["Remember 7.", "Which?"])
+
+    def test_recomputed_tokens_come_with_their_reason(self) -> None:
+        words = " ".join(f"word{i}" for i in range(40))
+        done = self.chat(f"{words}\nMore.\n{words}\n/rewind 1\nAgain.\n", "--max-tokens", "4")
+        self.assertRegex(done.stdout, r"\d+ recomputed \(\d+ block_boundary\)")
+
+    def test_a_failed_turn_or_command_ends_with_1(self) -> None:
+        done = self.chat("/fork\n", code=REFUSED)
+        self.assertIn("no session before the first turn", done.stderr)
+        self.chat("/nonsense\n", code=REFUSED)
+        self.chat("Hi.\n/rewind 9\n", "--max-tokens", "4", code=REFUSED)
+        done = self.chat("word " * 20_000 + "\n", code=REFUSED)
+        self.assertIn("invalid argument: the prompt has", done.stderr)
+        self.assertIn("rewind, or start a new session", done.stderr)
+
+    def test_interrupt_of_a_script_cancels_and_ends(self) -> None:
+        command = [CTL, "run", "--socket", self.daemon.socket, "--max-tokens", "1500"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            process.stdin.write(f"{LONG}\nnever\n".encode())
+            process.stdin.flush()
+            self.assertTrue(process.stdout.read(1))
+            process.send_signal(signal.SIGINT)
+            shown = process.stdout.read().decode()
+            self.assertEqual(process.wait(live_daemon.WATCHDOG_S), REFUSED)
+        self.assertRegex(shown, r"v1: .* cancelled\]\n$")
+
+
+class TerminalChat(Tool):
+    def terminal(self, *arguments: str) -> Terminal:
+        terminal = Terminal([CTL, "run", "--socket", self.daemon.socket, *arguments])
+        self.addCleanup(lambda: os.path.exists(f"/proc/{terminal.pid}") and
+                        os.kill(terminal.pid, signal.SIGKILL))
+        terminal.expect("> ")
+        return terminal
+
+    def test_chat_help_and_quit(self) -> None:
+        terminal = self.terminal("--max-tokens", "4")
+        terminal.type("/help\n")
+        for command in ("/fork", "/rewind N", "/state", "/quit", r"\^C"):
+            terminal.expect(command)
+        terminal.type("Say a word.\n")
+        terminal.expect(r"\[[0-9a-f]{16} v1: .* generated, first token [\d.]+ ms")
+        terminal.expect("> ")
+        terminal.type("/quit\n")
+        self.assertEqual(terminal.wait(), DONE)
+
+    def test_interrupt_cancels_the_turn_and_a_second_one_leaves(self) -> None:
+        terminal = self.terminal("--max-tokens", "1500")
+        terminal.type(LONG + "\n")
+        terminal.expect(r"detail\.\r\n[^\[]*\w")  # the reply has begun
+        terminal.type("\x03")
+        figures = terminal.expect(r"\[([0-9a-f]{16}) v1: [^\]]*, (\d+) generated[^\]]* cancelled\]")
+        self.assertLess(int(figures[2]), 1500)
+        terminal.expect("> ")
+        terminal.type("/rewind 1\n")
+        terminal.expect(r"\[" + figures[1] + r"\]")
+        terminal.expect("> ")
+        terminal.type("\x03")
+        self.assertEqual(terminal.wait(), DONE)
+        record = self.said("session", "show", figures[1])
+        self.assertTrue(record["messages"][-1]["cancelled"])
+        self.assertIn("assistant (cancelled): ",
+                      self.run_tool("session", "show", figures[1]).stdout)
+
+    def test_end_of_input_leaves(self) -> None:
+        terminal = self.terminal()
+        terminal.type("\x04")
+        self.assertEqual(terminal.wait(), DONE)
+
+
+class Endings(Tool):
+    """Each test ends the daemon that it started."""
+
+    def setUp(self) -> None:
+        self.daemon = live_daemon.LiveDaemon(extra=("--drain-timeout", "10m")).start()
+        self.addCleanup(self.daemon.close)
+
+    def test_sidecar_lost_in_a_turn_ends_with_69_and_words(self) -> None:
+        terminal = Terminal([CTL, "run", "--socket", self.daemon.socket, "--max-tokens", "1500"])
+        terminal.expect("> ")
+        terminal.type(LONG + "\n")
+        terminal.expect(r"detail\.\r\n[^\[]*\w")
+        self.daemon.kill()
+        terminal.expect(r"\nkairosctl: turn: unavailable: ")
+        terminal.expect("committed versions are kept")
+        self.assertEqual(terminal.wait(), UNAVAILABLE)
+
+    def test_drain_refuses_new_turns_and_ends_the_daemon(self) -> None:
+        client = self.client()
+        open_turn = client.submit(LONG, generation=kairos.Generation(max_tokens=200,
+                                                                    ignore_eos=True))
+        while not isinstance(open_turn.next(60), kairos.TextEvent):
+            pass
+        self.assertEqual(self.run_tool("drain").stdout, "ok\n")
+        with self.assertRaises(kairos.Unavailable) as caught:
+            client.submit("Hi.", generation=kairos.Generation(max_tokens=4)).read()
+        self.assertEqual(caught.exception.detail, 7, caught.exception)
+        open_turn.read()
+        self.assertEqual(open_turn.result.usage.generated_tokens, 200)
+        self.assertEqual(self.daemon.wait(), 0, self.daemon.log_text())
+        self.run_tool("ping", code=UNAVAILABLE)
+
+    def test_a_second_instance_ends_with_75_and_harms_nothing(self) -> None:
+        identity = self.session("Hello.")
+        second = self.daemon.spawn()
+        self.assertEqual(second.wait(live_daemon.WATCHDOG_S), TAKEN)
+        self.assertIn(str(self.daemon.pid), self.daemon.log_text())
+        self.assertEqual(self.said("session", "show", identity)["session"]["version"], 1)
+        self.assert_serves()
+        self.run_tool("ping")
+
+
+del Tool  # its subclasses are the tests
+
+if __name__ == "__main__":
+    live_daemon.main()
