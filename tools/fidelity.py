@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How far logits are from float32 arithmetic on the same dequantised weights, ours beside llama.cpp.
+"""How far logits are from float32 arithmetic on the dequantised weights, ours beside llama.cpp.
 
 Needs the environment of `tools/peers --reference` (torch, transformers, gguf, llama-cpp-python) and
 built kairos-logits and kairos-tokenize. Every sequence goes through the reference, llama.cpp with
