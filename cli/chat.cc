@@ -19,12 +19,14 @@ namespace kairos {
 
 namespace {
 
+constexpr int kExitFailed = 1;
 constexpr int kExitUnavailable = 69;
 constexpr int kCallMs = 10'000;
 
-// Set by ^C; a turn in flight is cancelled, at the prompt it ends the program.
+// Counts ^C: the first cancels a turn in flight, a second does not wait for its end; at the prompt
+// one ends the program.
 volatile std::sig_atomic_t interrupted = 0;
-void OnInterrupt(int) { interrupted = 1; }
+void OnInterrupt(int) { interrupted = interrupted + 1; }
 
 kairos_string_t View(const std::string& text) {
   return {text.empty() ? nullptr : text.data(), text.size()};
@@ -118,6 +120,7 @@ class Chat {
   bool terminal_ = false;
   bool lost_ = false;
   bool failed_ = false;
+  bool left_ = false;  // by ^C twice in a turn
   bool first_ = true;
   std::string pending_;  // read from the terminal, not yet a line
   std::string text_;     // of the reply so far
@@ -260,6 +263,10 @@ void Chat::Turn(const std::string& text) {
       cancelled = true;
       kairos_turn_cancel(client_, request_);
     }
+    if (interrupted > 1) {
+      failed_ = left_ = true;
+      return;
+    }
     kairos_event_t* event = nullptr;
     const int32_t got = kairos_event_next(client_, 0, &event);
     if (got < 0) {
@@ -347,7 +354,7 @@ int Chat::Run() {
   sigprocmask(SIG_BLOCK, &interrupt, nullptr);
   terminal_ = isatty(STDIN_FILENO) != 0;
   const bool prompt = terminal_ && !options_.json;
-  for (std::string line; !lost_;) {
+  for (std::string line; !lost_ && !left_;) {
     if (prompt) std::fputs("> ", stdout);
     std::fflush(stdout);
     if (!ReadLine(&line)) {
@@ -363,7 +370,7 @@ int Chat::Run() {
     if (interrupted != 0 && !terminal_) break;  // who stops a script means all of it
   }
   if (lost_) return kExitUnavailable;
-  return !terminal_ && (failed_ || interrupted != 0) ? 1 : 0;
+  return left_ || (!terminal_ && (failed_ || interrupted != 0)) ? kExitFailed : 0;
 }
 
 }  // namespace

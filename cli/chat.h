@@ -19,7 +19,8 @@ struct ChatOptions {
 
 // Returns the exit code: 0 at the end of input, /quit or ^C at the prompt; 69 when there is no
 // sidecar or it went away; where no terminal gives the input, 1 when a turn or command failed or
-// was interrupted. ^C during a reply cancels it and keeps the session.
+// was interrupted. ^C during a reply cancels it and keeps the session; twice,
+// it does not wait for the sidecar and returns 1.
 int RunChat(const ChatOptions& options);
 
 }  // namespace kairos

@@ -294,6 +294,17 @@ class TerminalChat(Tool):
         self.assertIn("assistant (cancelled): ",
                       self.run_tool("session", "show", figures[1]).stdout)
 
+    def test_two_interrupts_leave_also_when_the_sidecar_hangs(self) -> None:
+        terminal = self.terminal("--max-tokens", "1500")
+        terminal.type(LONG + "\n")
+        terminal.expect(r"detail\.\r\n[^\[]*\w")
+        os.kill(self.daemon.pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, self.daemon.pid, signal.SIGCONT)
+        terminal.type("\x03")
+        terminal.expect(r"\^C")
+        terminal.type("\x03")
+        self.assertEqual(terminal.wait(), REFUSED)
+
     def test_end_of_input_leaves(self) -> None:
         terminal = self.terminal()
         terminal.type("\x04")
