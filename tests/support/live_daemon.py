@@ -207,8 +207,9 @@ class LiveTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.daemon = LiveDaemon(extra=cls.EXTRA, environment=cls.ENVIRONMENT).start()
+        cls.daemon = LiveDaemon(extra=cls.EXTRA, environment=cls.ENVIRONMENT)
         cls.addClassCleanup(cls.daemon.close)
+        cls.daemon.start()
 
     def setUp(self) -> None:
         self.addCleanup(lambda: self.assertTrue(self.daemon.alive(), self.daemon.log_text()))
