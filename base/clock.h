@@ -16,7 +16,8 @@ inline uint64_t MonotonicNs() {
 inline uint64_t UnixMs() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000u + static_cast<uint64_t>(now.tv_nsec) / 1'000'000u;
+  return static_cast<uint64_t>(now.tv_sec) * 1000u +
+         static_cast<uint64_t>(now.tv_nsec) / 1'000'000u;
 }
 
 }  // namespace kairos

@@ -20,7 +20,8 @@ bool LogEnabled(LogLevel level);
 void LogLine(LogLevel level, const char* subsystem, std::string_view text);
 
 template <typename... Args>
-void Log(LogLevel level, const char* subsystem, fmt::format_string<Args...> format, Args&&... args) {
+void Log(LogLevel level, const char* subsystem, fmt::format_string<Args...> format,
+         Args&&... args) {
   if (!LogEnabled(level)) return;
   LogLine(level, subsystem, fmt::format(format, std::forward<Args>(args)...));
 }

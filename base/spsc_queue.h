@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A bounded queue between exactly two threads of this process: one pushes, one pops.
-// A full queue is an answer (refuse, or retry in the next loop), never a wait. Waking the other side
-// is base/waker.h's work, so that one wake-up serves a burst.
+// A full queue is an answer (refuse, or retry in the next loop), never a wait. Waking the other
+// side is base/waker.h's work, so that one wake-up serves a burst.
 #pragma once
 
 #include <atomic>

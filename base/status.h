@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Status and Result: how the world's and the client's faults travel.
-// A Status is a code, a static string and one integer detail. It never allocates, because errors are
-// most frequent exactly when memory is short. Faults of our own are KAIROS_CHECK (base/check.h).
+// A Status is a code, a static string and one integer detail. It never allocates, because errors
+// are most frequent exactly when memory is short. Faults of our own are KAIROS_CHECK
+// (base/check.h).
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ enum class Code : int32_t {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  // `message` must be a string literal or otherwise outlive every copy. `detail` is errno, an offset,
-  // an id, or a KAIROS_DETAIL_* where the Status goes to a client.
+  // `message` must be a string literal or otherwise outlive every copy. `detail` is errno, an
+  // offset, an id, or a KAIROS_DETAIL_* where the Status goes to a client.
   Status(Code code, const char* message, int64_t detail = 0)
       : message_(message), detail_(detail), code_(code) {}
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which thread owns an object, said in its type. Clang's capability analysis checks the annotations;
-// debug builds also compare thread ids.
+// Which thread owns an object, said in its type. Clang's capability analysis checks the
+// annotations; debug builds also compare thread ids.
 #pragma once
 
 #if defined(__clang__)

@@ -9,8 +9,8 @@ namespace kairos {
 
 // Tokens of one KV block (docs/ARCHITECTURE.md, "KV blocks").
 inline constexpr uint32_t kBlockTokens = 32;
-// Attention is split over KV in runs of this many tokens, merged in order, so that the result does not
-// depend on who else is in the step.
+// Attention is split over KV in runs of this many tokens, merged in order, so that the result does
+// not depend on who else is in the step.
 inline constexpr uint32_t kSplitTokens = 256;
 
 using TokenId = int32_t;

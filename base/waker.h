@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Puts one thread of this process to sleep on a descriptor and lets any other thread wake it.
 // The sleeper: Prepare(), look at its queues once more, then Sleep() or poll fd() with others, then
-// Finish(). A waker calls Wake() after it pushed; it costs one load and no syscall while the sleeper
-// is awake. Lost wake-ups are impossible because both sides fence between their store and their load.
+// Finish(). A waker calls Wake() after it pushed; it costs one load and no syscall while the
+// sleeper is awake. Lost wake-ups are impossible because both sides fence between their store and
+// their load.
 #pragma once
 
 #include <atomic>

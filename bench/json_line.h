@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One measurement as one JSON object on a line: metric, value, unit, params and, where a peer did the
-// same work in the same run, peer, peer_value and ratio.
+// One measurement as one JSON object on a line: metric, value, unit, params and, where a peer did
+// the same work in the same run, peer, peer_value and ratio.
 #pragma once
 
 #include <cstdio>
@@ -18,7 +18,9 @@ class JsonLine {
       : text_(fmt::format("{{\"metric\":\"{}\",\"value\":{:.6g},\"unit\":\"{}\",\"params\":{{",
                           metric, value, unit)) {}
 
-  JsonLine& Param(const char* name, double value) { return Add(name, fmt::format("{:.10g}", value)); }
+  JsonLine& Param(const char* name, double value) {
+    return Add(name, fmt::format("{:.10g}", value));
+  }
   JsonLine& Param(const char* name, const std::string& text) { return Add(name, '"' + text + '"'); }
 
   // `ratio` says how many times better than the peer we are, whatever the unit.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speed of the kernels on one core, at the shapes of SmolLM2-135M. $KAIROS_KERNELS chooses the tier.
-// Reports operations and, for weights and KV, bytes read per second.
+// Speed of the kernels on one core, at the shapes of SmolLM2-135M. $KAIROS_KERNELS chooses the
+// tier. Reports operations and, for weights and KV, bytes read per second.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -29,7 +29,8 @@ class RepeatedPanels {
     packed_.rows = rows;
     packed_.data = bytes_.data();
     for (uint32_t p = 0; p < packed_.panels(); ++p) {
-      std::memcpy(bytes_.data() + p * packed_.panel_bytes, panel.packed().data, packed_.panel_bytes);
+      std::memcpy(bytes_.data() + p * packed_.panel_bytes, panel.packed().data,
+                  packed_.panel_bytes);
     }
   }
   const PackedMatrix& packed() const { return packed_; }
@@ -52,7 +53,8 @@ void Matmul(benchmark::State& state, WeightType type, uint32_t rows, uint32_t co
   }
   const double runs = static_cast<double>(state.iterations());
   const double operations = 2.0 * m * rows * cols * runs;
-  const double bytes = static_cast<double>(matrix.packed().panels() * matrix.packed().panel_bytes) * runs;
+  const double bytes =
+      static_cast<double>(matrix.packed().panels() * matrix.packed().panel_bytes) * runs;
   state.counters["op/s"] = benchmark::Counter(operations, benchmark::Counter::kIsRate);
   state.counters["B/s"] = benchmark::Counter(bytes, benchmark::Counter::kIsRate);
 }
@@ -83,7 +85,8 @@ void Attention(benchmark::State& state, uint32_t sealed_mask) {
                                                            : 2 * HalfTileBytes(shape.head_dim));
   const double operations = 4.0 * kSplitTokens * shape.head_dim * shape.group * shape.query_count;
   state.counters["op/s"] = benchmark::Counter(operations * runs, benchmark::Counter::kIsRate);
-  state.counters["B/s"] = benchmark::Counter(tile * shape.blocks * runs, benchmark::Counter::kIsRate);
+  state.counters["B/s"] =
+      benchmark::Counter(tile * shape.blocks * runs, benchmark::Counter::kIsRate);
 }
 BENCHMARK_CAPTURE(Attention, sealed, 0xff)->Args({64, 1})->Args({64, 32})->Args({128, 1});
 BENCHMARK_CAPTURE(Attention, half, 0)->Args({64, 1})->Args({64, 32})->Args({128, 1});

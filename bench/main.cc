@@ -49,6 +49,18 @@ void AddPeer(CLI::App* command, kairos::PeerOptions* peer) {
   command->add_option("--peer-script", peer->script, "default: tools/peer_llama_cpp.py");
 }
 
+CLI::App* AddRing(CLI::App* app, kairos::RingBenchOptions* ring) {
+  CLI::App* command = app->add_subcommand(
+      "ring", "round trips, throughput, attach, idle and reaping over libkairos");
+  command->add_option("--daemon", ring->daemon, "kairosd to start (default: beside this)");
+  command->add_option("--model", ring->model, "GGUF file or fetched name")
+      ->default_val("smollm2-135m");
+  command->add_option("--work", ring->work, "folder for sockets and state (default: fresh)");
+  command->add_flag("--json", ring->json, "JSON lines on stdout");
+  command->add_flag("--quick", ring->quick, "few rounds, as a test of the bench itself");
+  return command;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -72,14 +84,7 @@ int main(int argc, char** argv) {
   AddPeer(turns_command, &turns.peer);
 
   kairos::RingBenchOptions ring;
-  CLI::App* ring_command = app.add_subcommand(
-      "ring", "round trips, throughput, attach, idle and reaping over libkairos");
-  ring_command->add_option("--daemon", ring.daemon, "kairosd to start (default: beside this)");
-  ring_command->add_option("--model", ring.model, "GGUF file or fetched name")
-      ->default_val("smollm2-135m");
-  ring_command->add_option("--work", ring.work, "folder for sockets and state (default: fresh)");
-  ring_command->add_flag("--json", ring.json, "JSON lines on stdout");
-  ring_command->add_flag("--quick", ring.quick, "few rounds, as a test of the bench itself");
+  CLI::App* ring_command = AddRing(&app, &ring);
 
   kairos::EngineBenchOptions engine;
   CLI::App* engine_command = app.add_subcommand(

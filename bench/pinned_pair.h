@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two threads that spin for each other, on a core each while this object lives; then free as before.
-// Without it a scheduler with other work may put both on one core, where each waits for the other's
-// time slice. Does nothing on a machine with one core.
+// Two threads that spin for each other, on a core each while this object lives; then free as
+// before. Without it a scheduler with other work may put both on one core, where each waits for the
+// other's time slice. Does nothing on a machine with one core.
 #pragma once
 
 #include <sched.h>

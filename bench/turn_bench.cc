@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// kairos-bench turns: a conversation played in a session, beside what a stateless server pays for each
-// turn, then kill -9, a restart and the next turn. Everything goes through libkairos to a kairosd that
-// the bench starts.
+// kairos-bench turns: a conversation played in a session, beside what a stateless server pays for
+// each turn, then kill -9, a restart and the next turn. Everything goes through libkairos to a
+// kairosd that the bench starts.
 #include "bench/turn_bench.h"
 
 #include <algorithm>
@@ -152,8 +152,8 @@ class TurnBench {
   void PrintHead() const {
     std::printf("%4s  %-4s  %6s  %6s  %12s  %14s  %8s  %s\n", "turn", "from", "new", "reused",
                 "session TTFT", "stateless TTFT", "speed-up", "answer");
-    std::printf("%4s  %-4s  %6s  %6s  %12s  %14s  %8s  %s\n", "", "", "tokens", "tokens", "ms", "ms",
-                "", "(equal tokens either way)");
+    std::printf("%4s  %-4s  %6s  %6s  %12s  %14s  %8s  %s\n", "", "", "tokens", "tokens", "ms",
+                "ms", "", "(equal tokens either way)");
   }
 
   void PrintRow(size_t index) const {
@@ -176,7 +176,8 @@ class TurnBench {
     std::fflush(stdout);
   }
 
-  // What an unbroken session says next, on a fork; then kill -9, restart, and what the session says.
+  // What an unbroken session says next, on a fork; then kill -9, restart, and what the session
+  // says.
   bool Resume() {
     TurnAsk ask;
     ask.messages.push_back(
@@ -220,9 +221,10 @@ class TurnBench {
                   static_cast<unsigned long long>(resumed_.final.recomputed_tokens),
                   static_cast<unsigned long long>(
                       resumed_.final.recomputed_by[KAIROS_REASON_RESTART]));
-      std::printf("the session goes on with %s tokens as the unbroken one (%zu of them, logits %s)\n",
-                  equal ? "the same" : "DIFFERENT", resumed_.tokens.size(),
-                  equal ? "equal bit for bit" : "differ");
+      std::printf(
+          "the session goes on with %s tokens as the unbroken one (%zu of them, logits %s)\n",
+          equal ? "the same" : "DIFFERENT", resumed_.tokens.size(),
+          equal ? "equal bit for bit" : "differ");
       std::printf("turn %zu: %.1f ms instead of %.1f ms to the first token, %.1fx; everything but "
                   "the model's steps: %.2f %% of a turn\n",
                   rows_.size(), last.session.ttft_ms, last.stateless.ttft_ms,

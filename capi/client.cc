@@ -524,7 +524,8 @@ bool Client::TakeMessage(Harvest* harvest) {
   has_held_ = false;
   if (type == RecordType::kError && event->request == 0) {
     // Of the attachment, not of a request: the sidecar says why it hangs up.
-    harvest->failure = Status(Code::kUnavailable, "the sidecar ended the attachment", event->detail);
+    harvest->failure =
+        Status(Code::kUnavailable, "the sidecar ended the attachment", event->detail);
     return false;
   }
   harvest->events.Push(std::move(event));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // kairosd: reads the settings, starts the daemon, waits for a signal, drains.
 //
-// SIGTERM and SIGINT drain: no new turns, open ones end or are cancelled at drain.timeout, exit 0; a
-// second signal skips the waiting.
+// SIGTERM and SIGINT drain: no new turns, open ones end or are cancelled at drain.timeout, exit 0;
+// a second signal skips the waiting.
 #include <poll.h>
 #include <pthread.h>
 #include <sys/signalfd.h>
@@ -62,7 +62,8 @@ DaemonOptions OptionsOf(const Config& config) {
   return options;
 }
 
-// Blocks the signals that end the daemon, for every thread made after; they are read from the result.
+// Blocks the signals that end the daemon, for every thread made after; they are read from the
+// result.
 int BlockedSignals() {
   sigset_t set;
   sigemptyset(&set);

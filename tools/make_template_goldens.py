@@ -14,7 +14,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 NOW = 1735787045  # 2025-01-02 03:04:05 UTC
 TOOLS = [
     {"type": "function", "function": {
-        "name": "get_weather", "description": "Weather of a \"city\" & <more>\n\u00e9\u4f60\U0001f600",
+        "name": "get_weather",
+        "description": "Weather of a \"city\" & <more>\n\u00e9\u4f60\U0001f600",
         "parameters": {"type": "object", "properties": {
             "city": {"type": "string", "description": "its name", "enum": ["Bonn", "K\u00f6ln"]},
             "days": {"type": "integer", "default": 3, "minimum": 1.0, "step": 1e-05},
@@ -32,7 +33,8 @@ def conversations():
     return {
         "one": {"messages": [m("user", "Hello")], "prompt": True},
         "system": {"messages": [m("system", "Be brief."), m("user", "  spaced \n"),
-                                m("assistant", "Yes."), m("user", "na\u00efve \u00df \u4f60\u597d \U0001f600 '\"\\")],
+                                m("assistant", "Yes."),
+                                m("user", "na\u00efve \u00df \u4f60\u597d \U0001f600 '\"\\")],
                    "prompt": True},
         "no_prompt": {"messages": [m("user", "a"), m("assistant", "<think>\nhm\n</think>\n\nb"),
                                    m("user", "c"), m("assistant", "d\t")], "prompt": False},
@@ -41,7 +43,8 @@ def conversations():
                     "prompt": True},
         "tools": {"messages": [m("system", "S"), m("user", "weather?"),
                                m("assistant", "", tool_calls=CALLS),
-                               m("tool", "{\"t\": 12}", name="get_weather", tool_call_id="call_a01b"),
+                               m("tool", "{\"t\": 12}", name="get_weather",
+                                 tool_call_id="call_a01b"),
                                m("tool", "ok", name="noop", tool_call_id="call_b"),
                                m("assistant", "12 degrees"), m("user", "thanks")],
                   "tools": TOOLS, "prompt": True},

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """llama.cpp as a peer of kairos-bench: answers one JSON object a line on stdin with one on stdout.
 
-Runs inside the environment that tools/peers makes. Decoding goes through llama.cpp's C functions with
-batches that are made beforehand, so that Python costs some ten microseconds a step. Sampling is not
-part of any time; logits are computed for the last token of a prompt and for each decoded token.
+Runs inside the environment that tools/peers makes. Decoding goes through llama.cpp's C functions
+with batches that are made beforehand, so that Python costs some ten microseconds a step. Sampling
+is not part of any time; logits are computed for the last token of a prompt and for each decoded
+token.
 """
 
 import argparse
@@ -83,7 +84,8 @@ class Peer:
     def some_tokens(self, count):
         return [self.random.randrange(100, self.size) for _ in range(count)]
 
-    # ---- Speed of the engine ----------------------------------------------------------------------
+    # ---- Speed of the engine
+    # ----------------------------------------------------------------------
 
     def prefill(self, tokens):
         ids = self.some_tokens(tokens)
@@ -123,7 +125,8 @@ class Peer:
         llama_cpp.llama_synchronize(where.handle)
         return {"seconds": time.perf_counter() - begin}
 
-    # ---- Turns of a conversation ------------------------------------------------------------------
+    # ---- Turns of a conversation
+    # ------------------------------------------------------------------
 
     def tokenize(self, text):
         data = text.encode()

@@ -66,7 +66,8 @@ std::vector<ToolCall> ParseToolCalls(std::string_view text, std::string_view id_
   };
   size_t at = text.find(kOpen);
   if (at == std::string_view::npos) {
-    if (const std::string_view whole = Trim(text); !whole.empty() && whole.front() == '{') add(whole);
+    if (const std::string_view whole = Trim(text); !whole.empty() && whole.front() == '{')
+      add(whole);
     return calls;
   }
   while (at != std::string_view::npos && calls.size() < 64) {

@@ -28,8 +28,8 @@ namespace kairos {
 namespace {
 
 // Runs work(), which returns false when there was nothing to do, until *stop; sleeps on `waker`
-// between bursts. The second look after Prepare() closes the race with a push; Stop() interrupts, so
-// that no look at *stop is needed there.
+// between bursts. The second look after Prepare() closes the race with a push; Stop() interrupts,
+// so that no look at *stop is needed there.
 template <typename Work>
 void RunUntil(const std::atomic<bool>& stop, Waker& waker, const Work& work, int sleep_ms) {
   while (!stop.load(std::memory_order_acquire)) {
@@ -229,9 +229,9 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
   }
   body.ingress = ingress.Take();
   if (options.control_endpoint.empty()) return 0;
-  Result<std::unique_ptr<ControlServer>> control =
-      ControlServer::Create(options.control_endpoint, body.control_requests,
-                            body.conductor->waker(), body.control_replies, body.control_waker, error);
+  Result<std::unique_ptr<ControlServer>> control = ControlServer::Create(
+      options.control_endpoint, body.control_requests, body.conductor->waker(),
+      body.control_replies, body.control_waker, error);
   if (!control.ok()) return kExitCannotCreate;
   body.control = control.Take();
   return 0;

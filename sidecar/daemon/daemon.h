@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds every object of the sidecar, owns its threads, ends them in order. Nothing else: no turn, no
-// record, no message passes through here.
+// Builds every object of the sidecar, owns its threads, ends them in order. Nothing else: no turn,
+// no record, no message passes through here.
 // Owner: the main thread.
 #pragma once
 
@@ -45,8 +45,8 @@ class Daemon {
   Daemon();
   ~Daemon();
 
-  // Takes the lock, loads the model, opens the catalog and the sockets, starts the threads. On failure
-  // returns an exit code with *error in words for people; 0 when ready. Blocks for seconds.
+  // Takes the lock, loads the model, opens the catalog and the sockets, starts the threads. On
+  // failure returns an exit code with *error in words for people; 0 when ready. Blocks for seconds.
   int Start(const DaemonOptions& options, std::string* error);
   // Refuses new turns, lets open ones end, cancels them when the time-out is over, then stops every
   // thread. `now` skips the waiting. Blocks.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One daemon per socket: a lock file beside it, held by flock for the life of the process, so that a
-// crash releases it and a second instance harms nothing.
+// One daemon per socket: a lock file beside it, held by flock for the life of the process, so that
+// a crash releases it and a second instance harms nothing.
 // Owner: main thread.
 #pragma once
 

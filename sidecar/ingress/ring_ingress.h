@@ -42,7 +42,8 @@ struct IngressOptions {
   uint32_t attachments_max = 256;
   uint32_t attachments_per_uid_max = 256;
   uint64_t buffered_bytes_max = 256u << 20;  // half-received requests of all clients
-  uint32_t descriptors_reserved = 64;   // refuse clients when fewer are left, or a fifth of the limit
+  uint32_t descriptors_reserved =
+      64;  // refuse clients when fewer are left, or a fifth of the limit
   int32_t spin_us = -1;                 // before sleeping; -1: 20, or 0 with one CPU
   uint64_t sweep_ns = 20'000'000;
   uint64_t active_ns = 200'000'000;     // "lately" of rule 3

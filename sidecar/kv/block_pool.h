@@ -18,7 +18,8 @@ class BlockPool {
  public:
   explicit BlockPool(uint32_t slots) : counts_(slots, 0) {
     free_.reserve(slots);
-    // Handed out lowest first, so that neighbouring blocks of a session tend to be neighbours in memory.
+    // Handed out lowest first, so that neighbouring blocks of a session tend to be neighbours in
+    // memory.
     for (uint32_t i = slots; i-- > 0;) free_.push_back(SlotId{i});
   }
 

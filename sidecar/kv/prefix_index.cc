@@ -59,7 +59,8 @@ uint32_t PrefixIndex::CountMatch(const BlockKey& root, std::span<const TokenId> 
   return count;
 }
 
-PrefixIndex::Handle PrefixIndex::InsertAndPin(const BlockKey& parent, std::span<const TokenId> tokens,
+PrefixIndex::Handle PrefixIndex::InsertAndPin(const BlockKey& parent,
+                                              std::span<const TokenId> tokens,
                                               const std::array<SlotId, 2>& slots) {
   const BlockKey key = ChainKey(parent, tokens);
   const Handle present = Find(parent, key, tokens);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds whole KV blocks by what they hold. A block's key is a 128-bit chain over its parent's key and
-// its 32 token ids; the chain's root stands for model fingerprint, fidelity, uid and namespace. A hit is
-// confirmed by comparing token ids and parent, never by the hash alone.
+// Finds whole KV blocks by what they hold. A block's key is a 128-bit chain over its parent's key
+// and its 32 token ids; the chain's root stands for model fingerprint, fidelity, uid and namespace.
+// A hit is confirmed by comparing token ids and parent, never by the hash alone.
 // Owner: conductor.
 //
 // 1. A block in the index owns its slots in the pool (one user each).
-// 2. Pinned blocks (pins > 0) are never evicted. A block with a pinned or present child is evicted only
-//    after that child: children leave the recency list's cold end first.
+// 2. Pinned blocks (pins > 0) are never evicted. A block with a pinned or present child is evicted
+//    only after that child: children leave the recency list's cold end first.
 // 3. Unpinned blocks form a list by recency; EvictColdest frees from its cold end.
 #pragma once
 
@@ -43,9 +43,9 @@ class PrefixIndex {
   std::vector<Handle> MatchAndPin(const BlockKey& root, std::span<const TokenId> tokens);
   // How many blocks MatchAndPin would find; pins nothing.
   uint32_t CountMatch(const BlockKey& root, std::span<const TokenId> tokens) const;
-  // Adds a computed block and pins it; the index takes over one user of each slot. When an equal block
-  // is there already, that one is pinned and the given slots are released. slots[1] is kNoSlot in
-  // default fidelity.
+  // Adds a computed block and pins it; the index takes over one user of each slot. When an equal
+  // block is there already, that one is pinned and the given slots are released. slots[1] is
+  // kNoSlot in default fidelity.
   Handle InsertAndPin(const BlockKey& parent, std::span<const TokenId> tokens,
                       const std::array<SlotId, 2>& slots);
   // Most recently used from now on.

@@ -39,8 +39,8 @@ Conductor::Conductor(Parts parts, const ConductorOptions& options,
       engine_([this](EngineOrder&& order) { return SendToEngine(std::move(order)); }),
       replies_(PushAndWake(parts.replies, parts.ingress)),
       control_replies_(PushAndWake(parts.control_replies, parts.control)),
-      pipeline_({router_, kv_, device_.index(), parts.tokenizer, parts.filter, journal_, text_, engine_,
-                 replies_, options.model},
+      pipeline_({router_, kv_, device_.index(), parts.tokenizer, parts.filter, journal_, text_,
+                 engine_, replies_, options.model},
                 options.turns),
       operations_({router_, kv_, device_.index(), pipeline_, journal_, options.model}) {
   pipeline_.SetDeleteWhenIdle([this](SessionId id) { operations_.DeleteIdle(id); });
@@ -135,19 +135,20 @@ void Conductor::OnRequest(Request&& request, uint64_t now_ns) {
   }
   const AttachmentId attachment = request.attachment;
   const RequestId id = request.id;
-  operations_.Run(std::move(request), false, now_ns, [this, attachment, id](OperationResult&& done) {
-    Reply reply;
-    reply.kind = done.code == 0 ? ReplyKind::kResult : ReplyKind::kError;
-    reply.attachment = attachment;
-    reply.id = id;
-    reply.session = done.session;
-    reply.version = done.version;
-    reply.code = done.code;
-    reply.detail = done.detail;
-    reply.text = std::move(done.text);
-    reply.sessions = std::move(done.sessions);
-    replies_.Send(std::move(reply));
-  });
+  operations_.Run(std::move(request), false, now_ns,
+                  [this, attachment, id](OperationResult&& done) {
+                    Reply reply;
+                    reply.kind = done.code == 0 ? ReplyKind::kResult : ReplyKind::kError;
+                    reply.attachment = attachment;
+                    reply.id = id;
+                    reply.session = done.session;
+                    reply.version = done.version;
+                    reply.code = done.code;
+                    reply.detail = done.detail;
+                    reply.text = std::move(done.text);
+                    reply.sessions = std::move(done.sessions);
+                    replies_.Send(std::move(reply));
+                  });
 }
 
 }  // namespace kairos

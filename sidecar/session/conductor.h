@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The conductor: the one thread that owns sessions, turns and KV placement. It takes requests from
-// ingress and control, and answers from the journal, the text thread and the engine, and lets the turn
-// pipeline and the session operations act on them.
+// ingress and control, and answers from the journal, the text thread and the engine, and lets the
+// turn pipeline and the session operations act on them.
 // Owner: conductor thread runs DoWork(); the queues are the only way in and out.
 #pragma once
 

@@ -70,11 +70,12 @@ void Conductor::OnControl(ControlRequest&& control, uint64_t now_ns) {
   stat.kind = RequestKind::kSessionStat;
   operations_.Run(std::move(stat), true, now_ns, [&, answer](OperationResult&& figures) {
     if (figures.code != 0) return answer(std::move(figures));
-    operations_.Run(std::move(request), true, now_ns,
-                    [answer, sessions = std::move(figures.sessions)](OperationResult&& done) mutable {
-                      done.sessions = std::move(sessions);
-                      answer(std::move(done));
-                    });
+    operations_.Run(
+        std::move(request), true, now_ns,
+        [answer, sessions = std::move(figures.sessions)](OperationResult&& done) mutable {
+          done.sessions = std::move(sessions);
+          answer(std::move(done));
+        });
   });
 }
 

@@ -25,8 +25,8 @@ HistoryMatch MatchHistory(const StateVersion& stored, std::span<const ChatMessag
   size_t equal = 0;
   while (equal < comparable && Same(stored.messages[equal].message, resent[equal])) ++equal;
   if (equal < comparable) match.first_difference = static_cast<int64_t>(equal);
-  // A resent history that ends inside the stored one asks for another answer to its last message, which
-  // is appended again so that the generation prompt follows it.
+  // A resent history that ends inside the stored one asks for another answer to its last message,
+  // which is appended again so that the generation prompt follows it.
   if (equal == resent.size() && equal > 0) {
     --equal;
     match.first_difference = static_cast<int64_t>(equal);

@@ -18,8 +18,8 @@ struct HistoryMatch {
   int64_t first_difference = -1;  // message index where a resent history differs
 };
 
-// Whole-history turns: stored and resent messages are compared one by one; the first difference, or a
-// shorter resent history, cuts the log there. At least one message is always left to append.
+// Whole-history turns: stored and resent messages are compared one by one; the first difference, or
+// a shorter resent history, cuts the log there. At least one message is always left to append.
 HistoryMatch MatchHistory(const StateVersion& stored, std::span<const ChatMessage> resent);
 
 // The stored leading system messages only (start over).

@@ -2,10 +2,11 @@
 // The KV of one running turn: pinned blocks that are reused, and slots for what will be computed.
 // Owner: conductor.
 //
-// 1. A lease covers every token the turn may come to have, so a running turn never waits for memory.
+// 1. A lease covers every token the turn may come to have, so a running turn never waits for
+//    memory.
 // 2. Acquire either succeeds whole or changes nothing.
-// 3. Settle hands every slot of the lease to the prefix index, to the session's open block or back to
-//    the pool; a settled lease holds nothing.
+// 3. Settle hands every slot of the lease to the prefix index, to the session's open block or back
+//    to the pool; a settled lease holds nothing.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the conductor sends to another thread, in order, where that thread's bounded queue may be full:
-// the rest waits here for the next loop. Its length is bounded by the number of open turns.
+// What the conductor sends to another thread, in order, where that thread's bounded queue may be
+// full: the rest waits here for the next loop. Its length is bounded by the number of open turns.
 // Owner: conductor.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Session as the conductor holds it: the catalog's record, the head version when it is loaded, and
-// where its KV is. Owner: conductor.
+// A Session as the conductor holds it: the catalog's record, the head version when it is loaded,
+// and where its KV is. Owner: conductor.
 //
 // 1. At most one turn of a session is open; others wait in order.
 // 2. `head` is empty or holds exactly the version that record.head names.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What clients and operators do to sessions besides turns: create, open, fork, rewind, release, delete,
-// list, stat, messages, task context.
+// What clients and operators do to sessions besides turns: create, open, fork, rewind, release,
+// delete, list, stat, messages, task context.
 // Owner: conductor. Never blocks: what needs the catalog answers when the journal has.
 #pragma once
 

@@ -60,8 +60,8 @@ std::vector<uint32_t> TextThread::TokenEnds(const RenderedPrompt& prompt,
     }
     return ends;
   }
-  // Bytes that the vocabulary lacks make sums lie. Encode each prefix and keep what it shares with the
-  // whole, so that a later cut at a message never lands after a token of the next one.
+  // Bytes that the vocabulary lacks make sums lie. Encode each prefix and keep what it shares with
+  // the whole, so that a later cut at a message never lands after a token of the next one.
   for (const uint64_t end : prompt.message_ends) {
     std::vector<TextSpan> prefix;
     uint64_t left = end;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Renders and tokenizes for the conductor, on private copies, so that a very long prompt stalls nobody.
+// Renders and tokenizes for the conductor, on private copies, so that a very long prompt stalls
+// nobody.
 // Owner: text thread runs DoWork(); Submit and Poll are the conductor's.
 #pragma once
 

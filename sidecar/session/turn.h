@@ -7,8 +7,8 @@
 //                                             +-> kWaitingKv-+
 //
 // 1. A session has at most one turn past kQueued.
-// 2. The session's head changes only when the catalog has acknowledged the commit. A turn that fails
-//    earlier leaves the session exactly as it found it.
+// 2. The session's head changes only when the catalog has acknowledged the commit. A turn that
+//    fails earlier leaves the session exactly as it found it.
 // 3. A turn holds a KV lease only in kGenerating; Settle ends it before kCommitting.
 #pragma once
 

@@ -50,7 +50,8 @@ std::string LogprobsJson(const EngineEvent& event) {
 }  // namespace
 
 BlockKey TurnPipeline::RootKey(const Session& session) const {
-  // Everything that makes equal tokens mean different KV, or that must not be shared, is in the root.
+  // Everything that makes equal tokens mean different KV, or that must not be shared, is in the
+  // root.
   const std::string text = fmt::format("{}\n{}\n{}\n{}", parts_.model, session.record.fidelity,
                                        session.record.uid, session.record.name_space);
   return HashBytes128(text.data(), text.size());

@@ -312,8 +312,8 @@ void TurnPipeline::Compose(Turn& turn, Session& session, TextResult& rendered) {
   const bool after_assistant = turn.match.kept_messages > 0 &&
       head.messages[turn.match.kept_messages - 1].message.role == "assistant";
   if (after_assistant && !added.empty() && parts_.tokenizer.IsControl(added[0])) {
-    // A rendered delta begins by closing the answer before it; the model may have done so itself. Only
-    // a control token can tell, since message text never becomes one.
+    // A rendered delta begins by closing the answer before it; the model may have done so itself.
+    // Only a control token can tell, since message text never becomes one.
     const size_t most = std::min<size_t>({added.size(), turn.tokens.size(), 8});
     for (size_t run = most; run > 0 && skipped == 0; --run) {
       if (std::equal(added.begin(), added.begin() + static_cast<ptrdiff_t>(run),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The path of one turn, in order. Every branch of the path is taken in this class; the folders named on
-// the right do the work and do not know each other.
-// Owner: conductor. Nothing here blocks: a stage that has to wait hands over and its answer comes back
-// through On...().
+// The path of one turn, in order. Every branch of the path is taken in this class; the folders
+// named on the right do the work and do not know each other.
+// Owner: conductor. Nothing here blocks: a stage that has to wait hands over and its answer comes
+// back through On...().
 //
 //   Admit     ingress/   a checked request, or a refusal; idempotent repeats end here
 //   Route     session/   find or create the session; queue behind its open turn
@@ -97,7 +97,9 @@ class TurnPipeline {
   void CancelAll(uint64_t now_ns);
 
   // Called when a deleted session's last turn has ended.
-  void SetDeleteWhenIdle(std::function<void(SessionId)> callback) { delete_idle_ = std::move(callback); }
+  void SetDeleteWhenIdle(std::function<void(SessionId)> callback) {
+    delete_idle_ = std::move(callback);
+  }
   // Gives a session's KV back and forgets whose blocks they were.
   void DropKv(Session& session, bool evict);
 
@@ -149,7 +151,7 @@ class TurnPipeline {
   std::unordered_map<uint64_t, std::unique_ptr<Turn>> turns_;
   std::unordered_map<std::string, uint64_t> once_;       // idempotency keys in flight
   std::deque<uint64_t> waiting_kv_;
-  std::unordered_map<uint32_t, bool> detaching_;         // attachments that end when their turns have
+  std::unordered_map<uint32_t, bool> detaching_;  // attachments that end when their turns have
   std::function<void(SessionId)> delete_idle_;
   TurnCounters counters_;
   uint64_t next_turn_ = 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tier that sequences run on: slots of the KV arena, which of them are free, and the whole blocks
-// among them by content. On a CPU-only host this is RAM.
+// The tier that sequences run on: slots of the KV arena, which of them are free, and the whole
+// blocks among them by content. On a CPU-only host this is RAM.
 // Owner: conductor. Bytes of the slots belong to the engine thread.
 #pragma once
 

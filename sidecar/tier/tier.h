@@ -29,8 +29,8 @@ class Tier {
   // Blocks, from the first on, that are here for this chain.
   virtual uint32_t CountMatch(const BlockKey& root, std::span<const TokenId> tokens) const = 0;
   virtual bool Contains(const BlockKey& key) const = 0;
-  // Drops the coldest blocks until `bytes` are free. False, with what could be dropped gone, when the
-  // rest is in use.
+  // Drops the coldest blocks until `bytes` are free. False, with what could be dropped gone, when
+  // the rest is in use.
   virtual bool MakeRoom(uint64_t bytes) = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every tier must do, run against each implementation. A tier is filled through a small adaptor,
-// since how bytes get in differs (slots on the device, copies below).
+// What every tier must do, run against each implementation. A tier is filled through a small
+// adaptor, since how bytes get in differs (slots on the device, copies below).
 #include <gtest/gtest.h>
 
 #include <functional>

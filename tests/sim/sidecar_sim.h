@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sidecar without threads, sockets or a model: the real conductor, catalog, journal, text thread,
-// renderer and tokenizer, a fake engine and a clock that only the test moves. One seed is one run.
+// The sidecar without threads, sockets or a model: the real conductor, catalog, journal, text
+// thread, renderer and tokenizer, a fake engine and a clock that only the test moves. One seed is
+// one run.
 #pragma once
 
 #include <cstdlib>

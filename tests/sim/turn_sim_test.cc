@@ -139,7 +139,8 @@ TEST(TurnSim, ARewoundSessionAnswersAsItDidBefore) {
   SidecarSim sim;
   const SessionId session = sim.Play(SessionId{}, {User("one")}).last()->session;
   const std::string before = sim.Play(session, {User("two")}).text;
-  ASSERT_EQ(sim.Run(SidecarSim::Operation(RequestKind::kSessionRewind, session, 1)).last()->code, 0);
+  ASSERT_EQ(sim.Run(SidecarSim::Operation(RequestKind::kSessionRewind, session, 1)).last()->code,
+            0);
 
   const auto& again = sim.Play(session, {User("two")});
 
@@ -302,7 +303,8 @@ TEST(TurnSim, TurnsWaitForKvAndAreNeverRefusedWhileOthersRun) {
   SidecarSim sim(24);
   std::vector<RequestId> turns;
   for (int i = 0; i < 12; ++i) {
-    turns.push_back(sim.SendTurn(SessionId{}, {User(std::string(200, static_cast<char>('a' + i)))}));
+    turns.push_back(
+        sim.SendTurn(SessionId{}, {User(std::string(200, static_cast<char>('a' + i)))}));
   }
   sim.Rounds(600);
 
@@ -359,7 +361,8 @@ TEST(TurnSim, AWrittenTaskContextIsANewVersionThatARewindUndoes) {
 
 TEST(TurnSim, StartingOverDropsTheDialogueOnlyWhenTheClientAllowsIt) {
   SidecarSim sim;
-  const SessionId session = sim.Play(SessionId{}, {User("remember the number seven")}).last()->session;
+  const SessionId session =
+      sim.Play(SessionId{}, {User("remember the number seven")}).last()->session;
   EXPECT_EQ(sim.Play(session, {User("Start over.")}).figures().plan, KAIROS_PLAN_FULL_COMPUTE);
   EXPECT_NE(sim.Messages(session).find("seven"), std::string::npos);
   Request turn = SidecarSim::TurnOf(session, {User("Start over.")});
@@ -387,8 +390,8 @@ TEST(TurnSim, RawTokensAreTheLogItself) {
   EXPECT_EQ(sim.Run(std::move(bad)).last()->code, KAIROS_INVALID_ARGUMENT);
 }
 
-// Random clients against few slots, with restarts: the fake engine checks every reused slot, and what
-// clients were told is what the sessions hold.
+// Random clients against few slots, with restarts: the fake engine checks every reused slot, and
+// what clients were told is what the sessions hold.
 TEST(TurnSim, LosesNoAcknowledgedTurnOverRandomRuns) {
   for (uint32_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE(seed);

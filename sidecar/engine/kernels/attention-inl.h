@@ -24,13 +24,15 @@ struct RowTile {
 };
 
 template <int T>
-void PrepareTile(const AttentionSplit& split, uint32_t first_row, bool any_sealed, RowTile<T>& tile) {
+void PrepareTile(const AttentionSplit& split, uint32_t first_row, bool any_sealed,
+                 RowTile<T>& tile) {
   float* scores = static_cast<float*>(split.scratch);
   int16_t* words = reinterpret_cast<int16_t*>(scores + kRowTileMax * kScoreTokens);
   for (uint32_t t = 0; t < T; ++t) {
     const uint64_t row = first_row + t;
     const uint64_t query = row / split.group;
-    tile.queries[t] = split.queries + query * split.query_stride + row % split.group * split.head_dim;
+    tile.queries[t] =
+        split.queries + query * split.query_stride + row % split.group * split.head_dim;
     tile.scores[t] = scores + t * kScoreTokens;
     tile.values[t] = split.values + row * split.head_dim;
     tile.own_tokens[t] =
@@ -69,8 +71,8 @@ void ScoreSealed(const uint8_t* sealed, uint32_t head_dim, uint32_t at, RowTile<
   }
 }
 
-// Scores of the first `limits[t]` tokens of a 16-bit block; the others become minus infinity, which no
-// maximum takes and whose exponential is zero.
+// Scores of the first `limits[t]` tokens of a 16-bit block; the others become minus infinity, which
+// no maximum takes and whose exponential is zero.
 template <int T>
 void ScoreHalf(const uint8_t* half_k, uint32_t head_dim, uint32_t at, const uint32_t limits[T],
                RowTile<T>& tile) {
@@ -111,7 +113,8 @@ void WeighSealed(const uint8_t* sealed, uint32_t head_dim, uint32_t at, RowTile<
   }
   for (uint32_t i = 0; i < head_dim; i += kLanes) {
     Ints dots[T];
-    MultiplyPairs<T>(sealed + SealedV(head_dim) + i * 2, 2ull * head_dim, kBlockTokens / 2, rows, dots);
+    MultiplyPairs<T>(sealed + SealedV(head_dim) + i * 2, 2ull * head_dim, kBlockTokens / 2, rows,
+                     dots);
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
       Store(tile.values[t] + i, Fma(ToFloats(dots[t]), scales[t], Load(tile.values[t] + i)));
@@ -138,8 +141,8 @@ void WeighHalf(const uint8_t* half_v, uint32_t head_dim, uint32_t at, const uint
     for (int t = 0; t < T; ++t) {
       if (limits[t] > common) {
         const float* rest = probabilities[t] + common;
-        MultiplyColumns<true, 1>(half_v + common * stride + i * 2, stride, limits[t] - common, &rest,
-                                 acc + t);
+        MultiplyColumns<true, 1>(half_v + common * stride + i * 2, stride, limits[t] - common,
+                                 &rest, acc + t);
       }
       Store(tile.values[t] + i, acc[t]);
     }
@@ -245,7 +248,8 @@ void Attend(const AttentionSplit& split) {
 }
 
 void Merge(const float* maxima, const float* sums, const float* values, uint32_t splits,
-           uint64_t split_stride, uint32_t rows, uint32_t head_dim, float* out, uint64_t out_stride) {
+           uint64_t split_stride, uint32_t rows, uint32_t head_dim, float* out,
+           uint64_t out_stride) {
   for (uint64_t r = 0; r < rows; ++r) {
     float highest = kLowestScore;
     for (uint64_t s = 0; s < splits; ++s) {

@@ -113,8 +113,9 @@ inline Floats KeepFirst(Floats x, uint32_t count, Floats rest) {
   const __m256i limit = _mm256_set1_epi32(static_cast<int32_t>(count));
   const __m256i low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   const __m256i high = _mm256_add_epi32(low, _mm256_set1_epi32(8));
-  return {_mm256_blendv_ps(rest.low, x.low, _mm256_castsi256_ps(_mm256_cmpgt_epi32(limit, low))),
-          _mm256_blendv_ps(rest.high, x.high, _mm256_castsi256_ps(_mm256_cmpgt_epi32(limit, high)))};
+  return {
+      _mm256_blendv_ps(rest.low, x.low, _mm256_castsi256_ps(_mm256_cmpgt_epi32(limit, low))),
+      _mm256_blendv_ps(rest.high, x.high, _mm256_castsi256_ps(_mm256_cmpgt_epi32(limit, high)))};
 }
 
 // Lanes 8 apart, then 4, 2, 1.
@@ -195,7 +196,8 @@ inline Ints AddPairDots(Ints acc, Pairs pairs, const int16_t* words) {
           Pin(_mm256_add_epi32(acc.high, _mm256_madd_epi16(pairs.high, two)))};
 }
 
-// ---- Dots of a block of weights ------------------------------------------------------------------
+// ---- Dots of a block of weights
+// ------------------------------------------------------------------
 
 // Eight products of unsigned 4-bit weights add up in 16 bits: 8 * 2 * 15 * 127 = 30480.
 template <int T>

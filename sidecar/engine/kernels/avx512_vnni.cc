@@ -131,7 +131,8 @@ inline Ints AddPairDots(Ints acc, Pairs pairs, const int16_t* words) {
   return {_mm512_dpwssd_epi32(acc.v, pairs.v, BroadcastFour(words))};
 }
 
-// ---- Dots of a block of weights ------------------------------------------------------------------
+// ---- Dots of a block of weights
+// ------------------------------------------------------------------
 
 template <int T>
 inline void AddVector(__m512i weights, const int8_t* const x[T], uint32_t vector, Ints dots[T]) {

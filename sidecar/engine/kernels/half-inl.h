@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// f16 <-> f32 in integer code, for files built without F16C. Equal to the instructions, bit for bit:
-// nearest-even, subnormals kept, NaN payloads shifted and made quiet.
+// f16 <-> f32 in integer code, for files built without F16C. Equal to the instructions, bit for
+// bit: nearest-even, subnormals kept, NaN payloads shifted and made quiet.
 // Internal linkage: every translation unit has its own copy, built with its own flags.
 #pragma once
 

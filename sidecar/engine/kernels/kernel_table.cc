@@ -17,8 +17,8 @@ struct Tier {
 };
 
 // __builtin_cpu_supports reports AVX and AVX-512 features only when the OS saves their registers
-// (it reads XCR0), so no further xgetbv is needed. F16C, which clang's builtin does not know, is older
-// than AVX2 and in every CPU that has it.
+// (it reads XCR0), so no further xgetbv is needed. F16C, which clang's builtin does not know, is
+// older than AVX2 and in every CPU that has it.
 #if defined(KAIROS_KERNELS_X86)
 bool SupportsAvx2() {
   return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
@@ -45,8 +45,8 @@ constexpr Tier kTiers[] = {
 }  // namespace
 
 uint64_t AttentionScratchBytes(uint32_t head_dim, uint32_t group) {
-  // A tile of rows: scores, and queries as 16-bit words padded to whole vectors. Rows of all heads of
-  // the group share the same tiles, so `group` does not enter.
+  // A tile of rows: scores, and queries as 16-bit words padded to whole vectors. Rows of all heads
+  // of the group share the same tiles, so `group` does not enter.
   static_cast<void>(group);
   return kRowTileMax * (kScoreTokens * sizeof(float) + head_dim * sizeof(int16_t));
 }

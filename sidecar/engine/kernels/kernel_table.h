@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arithmetic of the forward pass: formats, and one row of function pointers per ISA tier.
 //
-// Every tier computes the same bits. That is possible because each operation below states its order of
-// operations: integer dots are exact, every float accumulation is one chain of fused multiply-adds per
-// output element (or 16 lanes with a fixed tree), and no sum is ever split by thread, batch or tile.
-// It buys batch invariance, resume equality and a strong test: any tier against `scalar`, bit for bit.
+// Every tier computes the same bits. That is possible because each operation below states its order
+// of
+// operations: integer dots are exact, every float accumulation is one chain of fused multiply-adds
+// per output element (or 16 lanes with a fixed tree), and no sum is ever split by thread, batch or
+// tile. It buys batch invariance, resume equality and a strong test: any tier against `scalar`, bit
+// for bit.
 //
 // Inputs are finite; other values give unspecified numbers but no undefined behaviour. A magnitude
 // maximum below kMagnitudeMin quantises to zeros.
@@ -32,8 +34,8 @@ inline constexpr uint32_t kGroupSize = 32;   // weights, and activations, that s
 // Bytes of one block of one panel:
 //   kQ4_0, kQ4_1  f16 scale[16], f16 offset[16], 256 B nibbles. The block's integers form eight
 //                 64-byte vectors; byte 4*r + i of vector v is row r, column 4*v + i. Nibble byte
-//                 64*p + j holds byte j of vector 2p in its low and of vector 2p+1 in its high half.
-//                 value = scale * q + offset; Q4_0 has offset = -8 * scale.
+//                 64*p + j holds byte j of vector 2p in its low and of vector 2p+1 in its high
+//                 half. value = scale * q + offset; Q4_0 has offset = -8 * scale.
 //   kQ8_0         f16 scale[16], 512 B: the eight vectors as signed bytes.
 //   kF16, kF32    [32 columns][16 rows] values.
 // A last panel with fewer rows is padded with zeros. `cols` is a multiple of 32.
@@ -49,9 +51,10 @@ struct PackedMatrix {
 
 // Bytes of one packed panel of `cols` columns.
 uint64_t PanelBytes(WeightType type, uint32_t cols);
-// Packs 16 rows in GGUF's layout (null: a row of zeros) into `panel`. Row pointers need no alignment,
-// so rows can come from several tensors, permuted.
-void PackPanel(WeightType type, const uint8_t* const rows[kPanelRows], uint32_t cols, uint8_t* panel);
+// Packs 16 rows in GGUF's layout (null: a row of zeros) into `panel`. Row pointers need no
+// alignment, so rows can come from several tensors, permuted.
+void PackPanel(WeightType type, const uint8_t* const rows[kPanelRows], uint32_t cols,
+               uint8_t* panel);
 // Values of one GGUF row as float.
 void DequantizeRow(WeightType type, const uint8_t* row, uint32_t cols, float* out);
 // Row `row` of a packed matrix as float; equals DequantizeRow of its source, bit for bit.
@@ -70,8 +73,8 @@ struct QuantizedRows {
 inline constexpr float kMagnitudeMin = 1e-30f;
 
 // ---- KV tiles ----------------------------------------------------------------------------------
-// A tile is one layer and KV head of one block of 32 tokens, head_dim = d (a multiple of 16, at most
-// kHeadDimMax). Tiles are 32-byte aligned.
+// A tile is one layer and KV head of one block of 32 tokens, head_dim = d (a multiple of 16, at
+// most kHeadDimMax). Tiles are 32-byte aligned.
 
 // Up to here the integer dot of a 16-bit query with an 8-bit key fits 32 bits.
 inline constexpr uint32_t kHeadDimMax = 512;
@@ -84,8 +87,8 @@ inline constexpr uint64_t HalfTileBytes(uint32_t head_dim) { return 64ull * head
 // V [16 token pairs][d][2 tokens] int8, f16 V scale[32]. One scale per token.
 inline constexpr uint64_t SealedTileBytes(uint32_t head_dim) { return 64ull * head_dim + 128; }
 
-// One work item of attention: queries of one sequence that lie in one block, all heads of one KV head,
-// against one run of at most 256 KV tokens aligned to 256.
+// One work item of attention: queries of one sequence that lie in one block, all heads of one KV
+// head, against one run of at most 256 KV tokens aligned to 256.
 struct AttentionSplit {
   uint32_t head_dim = 0;
   uint32_t group = 0;           // query heads of this KV head
@@ -101,7 +104,8 @@ struct AttentionSplit {
   const uint8_t* own_k = nullptr;    // 16-bit tiles, or null
   const uint8_t* own_v = nullptr;
   uint32_t own_first = 0;            // index of query 0 in its block; own_first + query_count <= 32
-  // Results per (query i, head g), at index i * group + g: maximum, sum of exponentials, weighted V.
+  // Results per (query i, head g), at index i * group + g: maximum, sum of exponentials, weighted
+  // V.
   float* maxima = nullptr;
   float* sums = nullptr;
   float* values = nullptr;           // [query_count * group, head_dim], not divided by the sum
@@ -116,15 +120,18 @@ uint64_t AttentionScratchBytes(uint32_t head_dim, uint32_t group);
 struct KernelTable {
   const char* name;  // "scalar", "avx2", "avx512_vnni"
 
-  // out[m, n] for output rows of panels [panel_begin, panel_end); rows past matrix.rows are not written.
-  // Quantised types, per output: acc = 0; for each group b in order: acc = fma(float(dot_b),
-  // weight_scale_b * activation_scale_b, acc), and with offsets acc = fma(offset_b, sum_b, acc).
+  // out[m, n] for output rows of panels [panel_begin, panel_end); rows past matrix.rows are not
+  // written. Quantised types, per output: acc = 0; for each group b in order: acc =
+  // fma(float(dot_b), weight_scale_b * activation_scale_b, acc), and with offsets acc =
+  // fma(offset_b, sum_b, acc).
   void (*matmul_quantized)(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end,
                            const QuantizedRows& x, uint32_t m, float* out, uint64_t out_stride);
   // kF16, kF32: acc = fma(weight, x, acc) over columns in order.
   void (*matmul_float)(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end,
-                       const float* x, uint64_t x_stride, uint32_t m, float* out, uint64_t out_stride);
-  // One row: per group, scale = amax / 127, value = nearest-even(x * (127 / amax)); zeros for amax 0.
+                       const float* x, uint64_t x_stride, uint32_t m, float* out,
+                       uint64_t out_stride);
+  // One row: per group, scale = amax / 127, value = nearest-even(x * (127 / amax)); zeros for amax
+  // 0.
   void (*quantize_row)(const float* x, uint32_t cols, int8_t* values, float* scales, float* sums);
   // out = x * (1 / sqrt(mean(x^2) + eps)) * weight. The sum runs in 16 lanes (lane = index mod 16),
   // then lanes 8 apart, 4, 2, 1 are added.
@@ -138,23 +145,24 @@ struct KernelTable {
   // x += y
   void (*add)(float* x, const float* y, uint32_t count);
   // Writes token `index` (0..31) of a 16-bit tile pair from float K and V of head_dim values.
-  void (*store_half)(const float* k, const float* v, uint32_t head_dim, uint32_t index, uint8_t* half_k,
-                     uint8_t* half_v);
+  void (*store_half)(const float* k, const float* v, uint32_t head_dim, uint32_t index,
+                     uint8_t* half_k, uint8_t* half_v);
   // Quantises a full 16-bit tile pair to a sealed tile: scale = f16(amax / 127), value =
   // nearest-even(x / scale) clamped to -127..127.
-  void (*seal_tile)(const uint8_t* half_k, const uint8_t* half_v, uint32_t head_dim, uint8_t* sealed);
-  // Scores of sealed blocks: queries as int16 with one scale (amax / 32767), exact integer dots, then
-  // float(dot) * (query_scale * k_scale). Of 16-bit blocks: fma over dims in order. The maximum is that
-  // of the whole run; exponentials are summed in 16 lanes by token index, folded as in rms_norm.
-  // Probabilities times V scale are requantised to int16 per block (amax / 32767); weighted V
-  // accumulates one fma per block (sealed) or per visible token (16-bit), in order.
+  void (*seal_tile)(const uint8_t* half_k, const uint8_t* half_v, uint32_t head_dim,
+                    uint8_t* sealed);
+  // Scores of sealed blocks: queries as int16 with one scale (amax / 32767), exact integer dots,
+  // then float(dot) * (query_scale * k_scale). Of 16-bit blocks: fma over dims in order. The
+  // maximum is that of the whole run; exponentials are summed in 16 lanes by token index, folded as
+  // in rms_norm. Probabilities times V scale are requantised to int16 per block (amax / 32767);
+  // weighted V accumulates one fma per block (sealed) or per visible token (16-bit), in order.
   void (*attention_split)(const AttentionSplit& split);
   // Folds run results in order: from (max, sum, values) of `splits` runs per (query, head), runs
-  // `split_stride` rows apart, into out = values / sum, or zeros where nothing was visible. Weights are
-  // exp(max - greatest max); both sums are chains of fma over the runs.
-  void (*attention_merge)(const float* maxima, const float* sums, const float* values, uint32_t splits,
-                          uint64_t split_stride, uint32_t rows, uint32_t head_dim, float* out,
-                          uint64_t out_stride);
+  // `split_stride` rows apart, into out = values / sum, or zeros where nothing was visible. Weights
+  // are exp(max - greatest max); both sums are chains of fma over the runs.
+  void (*attention_merge)(const float* maxima, const float* sums, const float* values,
+                          uint32_t splits, uint64_t split_stride, uint32_t rows, uint32_t head_dim,
+                          float* out, uint64_t out_stride);
 };
 
 // The best tier this CPU and OS support, or the one $KAIROS_KERNELS names. Null when that name is

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products of a tier (see vector-inl.h, which comes first). The tier defines, for one block of
-// 16 rows x 32 columns and T tokens, the integer dots from packed nibbles, from nibbles unpacked to
-// bytes, and from signed bytes.
+// Matrix products of a tier (see vector-inl.h, which comes first). The tier defines, for one block
+// of 16 rows x 32 columns and T tokens, the integer dots from packed nibbles, from nibbles unpacked
+// to bytes, and from signed bytes.
 //
-// Loops: tokens in blocks that stay in L2, then panels, then tiles of T tokens that share each load of
-// weights. With many tokens the nibbles of a panel are unpacked once per block of tokens. An output is
-// one chain over the columns whatever the tiling, so its bits never depend on it.
+// Loops: tokens in blocks that stay in L2, then panels, then tiles of T tokens that share each load
+// of weights. With many tokens the nibbles of a panel are unpacked once per block of tokens. An
+// output is one chain over the columns whatever the tiling, so its bits never depend on it.
 #pragma once
 
 #include "sidecar/engine/kernels/vector-inl.h"
@@ -14,7 +14,8 @@ namespace kairos {
 namespace {
 
 constexpr uint32_t kUnpackTokens = 16;     // from here unpacking a panel pays
-constexpr uint32_t kTokenBlockMax = 128;   // tokens whose accumulators are kept between column chunks
+constexpr uint32_t kTokenBlockMax =
+    128;  // tokens whose accumulators are kept between column chunks
 constexpr uint32_t kTokenBlockBytes = 256 * 1024;  // activations of a block of tokens, half of L2
 constexpr uint32_t kChunkGroups = 64;      // groups of columns unpacked at once: 2048 columns
 
@@ -61,11 +62,12 @@ void UnpackBlock(const uint8_t* block, uint8_t* unpacked) {
   UnpackNibbles(block + 64, unpacked + 128);
 }
 
-// Continues acc[t] over `groups` blocks of one panel. x, scales and sums start at the first of them.
+// Continues acc[t] over `groups` blocks of one panel. x, scales and sums start at the first of
+// them.
 template <typename Layout, int T>
-inline void MultiplyBlocks(const uint8_t* blocks, uint32_t groups, const int8_t* x, uint64_t x_stride,
-                           const float* scales, const float* sums, uint64_t group_stride,
-                           Floats acc[T]) {
+inline void MultiplyBlocks(const uint8_t* blocks, uint32_t groups, const int8_t* x,
+                           uint64_t x_stride, const float* scales, const float* sums,
+                           uint64_t group_stride, Floats acc[T]) {
   const int8_t* rows[T];
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) rows[t] = x + t * x_stride;
@@ -102,7 +104,8 @@ void MultiplyPanel(const QuantizedTask& task, const uint8_t* panel, uint64_t tok
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) acc[t] = Set(0.0f);
   MultiplyBlocks<Layout, T>(panel, groups, task.x.values + token * task.cols, task.cols,
-                            task.x.scales + token * groups, task.x.sums + token * groups, groups, acc);
+                            task.x.scales + token * groups, task.x.sums + token * groups, groups,
+                            acc);
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) {
     StoreSome(task.out + (token + t) * task.out_stride, task.rows, acc[t]);
@@ -138,7 +141,8 @@ void MultiplyChunk(const QuantizedTask& task, const uint8_t* unpacked, uint32_t 
   for (int t = 0; t < T; ++t) Store(accumulators + t * kLanes, acc[t]);
 }
 
-void MultiplyUnpacked(const QuantizedTask& task, const uint8_t* panel, uint64_t begin, uint64_t end) {
+void MultiplyUnpacked(const QuantizedTask& task, const uint8_t* panel, uint64_t begin,
+                      uint64_t end) {
   alignas(64) uint8_t unpacked[kChunkGroups * UnpackedNibbles::kBytes];
   alignas(64) float accumulators[kTokenBlockMax * kLanes];
   const uint32_t groups = task.cols / kGroupSize;
@@ -217,14 +221,14 @@ void MatmulFloatTyped(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t
                                             to + t * out_stride, out_stride, rows);
     }
     for (; t < m; ++t) {
-      MultiplyFloatPanel<kHalf, 1>(panel, matrix.cols, x + t * x_stride, x_stride, to + t * out_stride,
-                                   out_stride, rows);
+      MultiplyFloatPanel<kHalf, 1>(panel, matrix.cols, x + t * x_stride, x_stride,
+                                   to + t * out_stride, out_stride, rows);
     }
   }
 }
 
-void MatmulFloat(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end, const float* x,
-                 uint64_t x_stride, uint32_t m, float* out, uint64_t out_stride) {
+void MatmulFloat(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end,
+                 const float* x, uint64_t x_stride, uint32_t m, float* out, uint64_t out_stride) {
   const auto multiply = matrix.type == WeightType::kF16 ? MatmulFloatTyped<true>
                                                         : MatmulFloatTyped<false>;
   multiply(matrix, panel_begin, panel_end, x, x_stride, m, out, out_stride);

@@ -131,7 +131,8 @@ uint64_t PanelBytes(WeightType type, uint32_t cols) {
   return static_cast<uint64_t>(cols / kGroupSize) * PackedBlockBytes(type);
 }
 
-void PackPanel(WeightType type, const uint8_t* const rows[kPanelRows], uint32_t cols, uint8_t* panel) {
+void PackPanel(WeightType type, const uint8_t* const rows[kPanelRows], uint32_t cols,
+               uint8_t* panel) {
   KAIROS_CHECK(cols % kGroupSize == 0);
   std::memset(panel, 0, PanelBytes(type, cols));
   const uint32_t source_bytes = SourceBlockBytes(type);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle: every entry of the table in the plainest code that has the stated order of operations.
-// Built for the x86-64 floor, so std::fma may be a library call; other tiers exist for speed.
+// The oracle: every entry of the table in the plainest code that has the stated order of
+// operations. Built for the x86-64 floor, so std::fma may be a library call; other tiers exist for
+// speed.
 #include <cmath>
 #include <cstring>
 
@@ -108,8 +109,8 @@ void MatmulQuantized(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t 
   }
 }
 
-void MatmulFloat(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end, const float* x,
-                 uint64_t x_stride, uint32_t m, float* out, uint64_t out_stride) {
+void MatmulFloat(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end,
+                 const float* x, uint64_t x_stride, uint32_t m, float* out, uint64_t out_stride) {
   for (uint32_t n = panel_begin * kPanelRows; n < panel_end * kPanelRows && n < matrix.rows; ++n) {
     const uint8_t* panel = matrix.data + n / kPanelRows * matrix.panel_bytes;
     for (uint64_t t = 0; t < m; ++t) {
@@ -269,7 +270,8 @@ void ScoreHalf(const uint8_t* half_k, uint32_t head_dim, const float* query, uin
   }
 }
 
-void WeighSealed(const uint8_t* sealed, uint32_t head_dim, const float* probabilities, float* values) {
+void WeighSealed(const uint8_t* sealed, uint32_t head_dim, const float* probabilities,
+                 float* values) {
   float weights[kBlockTokens];
   for (uint32_t t = 0; t < kBlockTokens; ++t) {
     weights[t] = probabilities[t] * LoadHalf(sealed + SealedVScales(head_dim), t);
@@ -286,8 +288,8 @@ void WeighSealed(const uint8_t* sealed, uint32_t head_dim, const float* probabil
   }
 }
 
-void WeighHalf(const uint8_t* half_v, uint32_t head_dim, const float* probabilities, uint32_t tokens,
-               float* values) {
+void WeighHalf(const uint8_t* half_v, uint32_t head_dim, const float* probabilities,
+               uint32_t tokens, float* values) {
   for (uint32_t t = 0; t < tokens; ++t) {
     for (uint32_t i = 0; i < head_dim; ++i) {
       const float value = LoadHalf(half_v, static_cast<uint64_t>(t) * head_dim + i);
@@ -351,7 +353,8 @@ void Attend(const AttentionSplit& split) {
 }
 
 void Merge(const float* maxima, const float* sums, const float* values, uint32_t splits,
-           uint64_t split_stride, uint32_t rows, uint32_t head_dim, float* out, uint64_t out_stride) {
+           uint64_t split_stride, uint32_t rows, uint32_t head_dim, float* out,
+           uint64_t out_stride) {
   for (uint64_t r = 0; r < rows; ++r) {
     float highest = kLowestScore;
     for (uint64_t s = 0; s < splits; ++s) highest = Greater(maxima[s * split_stride + r], highest);

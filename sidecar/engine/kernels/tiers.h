@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tiers' tables, one per source file. Callers use ChooseKernels() or FindKernels(): a table here
-// may hold instructions that this CPU lacks.
+// The tiers' tables, one per source file. Callers use ChooseKernels() or FindKernels(): a table
+// here may hold instructions that this CPU lacks.
 #pragma once
 
 #include "sidecar/engine/kernels/kernel_table.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table's entries for a tier with 16-lane vectors, over the operations that the tier's source file
-// defines before it includes this: Floats and Ints of 16 lanes, Pairs of 32 bytes widened to 16 bits,
-// and the integer dots of a block of weights.
+// The table's entries for a tier with 16-lane vectors, over the operations that the tier's source
+// file defines before it includes this: Floats and Ints of 16 lanes, Pairs of 32 bytes widened to
+// 16 bits, and the integer dots of a block of weights.
 //
-// Everything has internal linkage and calls no inline function of other headers: a function compiled
-// with a tier's flags must never be the copy that the linker keeps for the whole program.
+// Everything has internal linkage and calls no inline function of other headers: a function
+// compiled with a tier's flags must never be the copy that the linker keeps for the whole program.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,8 @@ template <bool kHalf, int T>
 inline void MultiplyColumns(const uint8_t* columns, uint64_t stride, uint64_t count,
                             const float* const x[T], Floats acc[T]) {
   for (uint64_t j = 0; j < count; ++j, columns += stride) {
-    const Floats column = kHalf ? LoadHalfs(columns) : Load(reinterpret_cast<const float*>(columns));
+    const Floats column =
+        kHalf ? LoadHalfs(columns) : Load(reinterpret_cast<const float*>(columns));
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) acc[t] = Fma(column, Set(x[t][j]), acc[t]);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two threads, a queue and a waker, as every pair of threads of the sidecar uses them. A lost wake-up
-// shows as a hang, which the test runner's time limit ends.
+// Two threads, a queue and a waker, as every pair of threads of the sidecar uses them. A lost
+// wake-up shows as a hang, which the test runner's time limit ends.
 #include "base/waker.h"
 
 #include <gtest/gtest.h>

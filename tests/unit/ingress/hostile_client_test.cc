@@ -23,7 +23,8 @@ namespace {
 // Raw access to what the client may write.
 struct Raw {
   explicit Raw(RigClient& client)
-      : words(client.attachment.segments.c2s.words()), ring(client.attachment.segments.c2s.ring()) {}
+      : words(client.attachment.segments.c2s.words()),
+        ring(client.attachment.segments.c2s.ring()) {}
   void Frame(uint64_t at, uint32_t length, uint16_t type, uint16_t flags, uint64_t id) {
     const FrameHeader header{length, type, flags, id};
     std::memcpy(ring + at, &header, sizeof(header));
@@ -283,7 +284,13 @@ size_t Mappings() {
   return count;
 }
 
-enum class DeathPoint { kAfterAttach, kBetweenCopyAndPublish, kMidMessage, kAfterPublish, kReading };
+enum class DeathPoint {
+  kAfterAttach,
+  kBetweenCopyAndPublish,
+  kMidMessage,
+  kAfterPublish,
+  kReading
+};
 
 // The client process: gets to its point, says so, and waits to be killed.
 [[noreturn]] void DoomedClient(const std::string& path, DeathPoint point, int ready) {

@@ -124,7 +124,8 @@ const BadTurn kBadTurns[] = {
     {"content", "content", [](Draft* d) { d->messages[0].content = Str("\xc0\xaf"); }},
     {"name", "name", [](Draft* d) { d->messages[1].name = Str("\xff"); }},
     {"call_id", "tool_call_id", [](Draft* d) { d->messages[1].tool_call_id = Str("\x80"); }},
-    {"calls", "tool_calls_json", [](Draft* d) { d->messages[1].tool_calls_json = Str("\xe2\x82"); }},
+    {"calls", "tool_calls_json",
+     [](Draft* d) { d->messages[1].tool_calls_json = Str("\xe2\x82"); }},
     {"message_flags", "message flags", [](Draft* d) { d->messages[0].flags = 1; }},
     {"nothing", "messages or tokens", [](Draft* d) { d->messages.clear(); }},
     {"both", "messages or tokens", [](Draft* d) { d->tokens = {1}; }},
@@ -157,7 +158,10 @@ const BadTurn kBadTurns[] = {
     {"presence", "presence_penalty", [](Draft* d) { d->generation.presence_penalty = kNan; }},
     {"window", "penalty_window", [](Draft* d) { d->generation.penalty_window = -2; }},
     {"logprobs", "logprobs", [](Draft* d) { d->generation.logprobs = 21; }},
-    {"empty_stop", "stop", [](Draft* d) { d->stops[0] = {nullptr, 0}; }},
+    {"empty_stop", "stop",
+     [](Draft* d) {
+       d->stops[0] = {nullptr, 0};
+     }},
     {"stop_text", "stop", [](Draft* d) { d->stops[0] = Str("\xfe"); }},
     {"many_stops", "stops", [](Draft* d) { d->stops.assign(17, Str("x")); }},
     {"bias_token", "bias token", [](Draft* d) { d->biases[0].token = -1; }},

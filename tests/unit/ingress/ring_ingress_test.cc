@@ -112,8 +112,8 @@ TEST(RingIngress, RefusesRecordOverTheLimitAndKeepsTheAttachment) {
   IngressRig rig(options);
   RigClient client = rig.Attach();
   // A client that ignores the limit it was told.
-  client.attachment.requests = RingProducer(
-      ClientRequestView(client.attachment.segments, client.attachment.answer.request_ring_bytes, 0));
+  client.attachment.requests = RingProducer(ClientRequestView(
+      client.attachment.segments, client.attachment.answer.request_ring_bytes, 0));
 
   ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 5, std::string(20'000, 'x')), PushResult::kDone);
   client.Publish();

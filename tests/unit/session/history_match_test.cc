@@ -81,9 +81,10 @@ TEST(HistoryMatch, KnowsACallAgainThatComesBackAsData) {
       "Let me look. <tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\": 1}}\n</tool_call>";
   ChatMessage answer = Message("assistant", "Let me look.");
   answer.tool_calls_json =
-      R"([{"id":"call_1_0","type":"function","function":{"name":"clock","arguments":"{\"zone\":1}"}}])";
-  const std::vector<ChatMessage> resent{Message("system", "be brief"), Message("user", "hello"), answer,
-                                        Message("tool", "noon")};
+      R"([{"id":"call_1_0","type":"function",)"
+      R"("function":{"name":"clock","arguments":"{\"zone\":1}"}}])";
+  const std::vector<ChatMessage> resent{Message("system", "be brief"), Message("user", "hello"),
+                                        answer, Message("tool", "noon")};
 
   EXPECT_EQ(MatchHistory(stored, resent).kept_messages, 3u);
 

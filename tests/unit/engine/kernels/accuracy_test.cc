@@ -20,19 +20,21 @@ TEST(KernelAccuracy, QuantizedMatmulIsThatOfTheDequantizedOperands) {
     RandomMatrix matrix(inputs, type, rows, cols);
     Activations x(Scalar(), inputs.Floats(m * cols, 1.0f), m, cols);
     std::vector<float> out(m * rows);
-    Scalar().matmul_quantized(matrix.packed(), 0, matrix.packed().panels(), x.at(0), m, out.data(), rows);
+    Scalar().matmul_quantized(matrix.packed(), 0, matrix.packed().panels(), x.at(0), m, out.data(),
+                              rows);
     std::vector<float> weights(cols);
     for (uint32_t n = 0; n < rows; ++n) {
       DequantizePackedRow(matrix.packed(), n, weights.data());
       for (uint32_t t = 0; t < m; ++t) {
         double exact = 0, size = 0;
         for (uint32_t c = 0; c < cols; ++c) {
-          const double activation = double{x.scales()[t * cols / 32 + c / 32]} * x.values()[t * cols + c];
+          const double activation =
+              double{x.scales()[t * cols / 32 + c / 32]} * x.values()[t * cols + c];
           exact += weights[c] * activation;
           size += std::fabs(weights[c] * activation);
         }
-        // Two fma and a product per group round at 2^-24 of partial sums, and the offsets cancel part
-        // of the dots: 4 * 48 groups of half an ulp cover it.
+        // Two fma and a product per group round at 2^-24 of partial sums, and the offsets cancel
+        // part of the dots: 4 * 48 groups of half an ulp cover it.
         EXPECT_NEAR(out[t * rows + n], exact, size * 192 * 0x1p-25) << n << " " << t;
       }
     }
@@ -99,7 +101,8 @@ TEST(KernelAccuracy, RopeRotatesPairs) {
 // Softmax attention of one query in double over the 16-bit keys and values.
 std::vector<double> ExactAttention(RandomSplit& split, uint32_t query, uint32_t head) {
   const SplitShape& shape = split.shape();
-  const uint32_t tokens = shape.blocks * kBlockTokens + (shape.own ? shape.own_first + query + 1 : 0);
+  const uint32_t tokens =
+      shape.blocks * kBlockTokens + (shape.own ? shape.own_first + query + 1 : 0);
   std::vector<double> scores(tokens), out(shape.head_dim);
   double highest = -1e300, sum = 0;
   for (uint32_t t = 0; t < tokens; ++t) {
@@ -158,8 +161,8 @@ TEST(KernelAccuracy, SealedAttentionLosesOnlyTheEightBitsOfKeysAndValues) {
     shape.sealed_mask = 0x7f;
     RandomSplit split(inputs, Scalar(), shape);
     const double error = RelativeError(split);
-    // Gaussian rows of d values have amax near 3 deviations, so a step is 1/42 and its rounding error
-    // 1/42 / sqrt(12) = 0.7 % of a deviation: once from V, once from the scores.
+    // Gaussian rows of d values have amax near 3 deviations, so a step is 1/42 and its rounding
+    // error 1/42 / sqrt(12) = 0.7 % of a deviation: once from V, once from the scores.
     EXPECT_LT(error, 0.014) << head_dim;
     EXPECT_GT(error, 1e-4) << "the blocks were not read in their sealed form";
   }

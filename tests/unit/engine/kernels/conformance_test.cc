@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every tier gives the bits of `scalar`, for every entry of the table. Tiers of this CPU run as they
-// are; the AVX-512 tier also runs on an emulation of its instructions.
+// Every tier gives the bits of `scalar`, for every entry of the table. Tiers of this CPU run as
+// they are; the AVX-512 tier also runs on an emulation of its instructions.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -51,7 +51,8 @@ class KernelConformance : public ::testing::TestWithParam<const char*> {
 
   void ExpectSameMatmul(WeightType type, uint32_t rows, uint32_t cols, uint32_t m) {
     SCOPED_TRACE("type " + std::to_string(static_cast<uint32_t>(type)) + " rows " +
-                 std::to_string(rows) + " cols " + std::to_string(cols) + " m " + std::to_string(m));
+                 std::to_string(rows) + " cols " + std::to_string(cols) + " m " +
+                 std::to_string(m));
     RandomMatrix matrix(inputs_, type, rows, cols);
     const std::vector<float> x = inputs_.Floats(uint64_t{m} * cols, 1.0f);
     const uint64_t stride = rows + 5;
@@ -62,8 +63,10 @@ class KernelConformance : public ::testing::TestWithParam<const char*> {
       tier_->matmul_float(matrix.packed(), 0, panels, x.data(), cols, m, actual.data(), stride);
     } else {
       Activations rows_of_x(scalar_, x, m, cols);
-      scalar_.matmul_quantized(matrix.packed(), 0, panels, rows_of_x.at(0), m, expected.data(), stride);
-      tier_->matmul_quantized(matrix.packed(), 0, panels, rows_of_x.at(0), m, actual.data(), stride);
+      scalar_.matmul_quantized(matrix.packed(), 0, panels, rows_of_x.at(0), m, expected.data(),
+                               stride);
+      tier_->matmul_quantized(matrix.packed(), 0, panels, rows_of_x.at(0), m, actual.data(),
+                              stride);
     }
     EXPECT_TRUE(SameBits(expected, actual));
   }
@@ -143,7 +146,8 @@ TEST_P(KernelConformance, MatmulDoesNotDependOnTokenCountOrPanelRange) {
     tier_->matmul_quantized(matrix.packed(), 0, panels, x.at(0), m, together.data(), rows);
     for (uint32_t t = 0; t < m; ++t) {
       for (uint32_t p = 0; p < panels; ++p) {
-        tier_->matmul_quantized(matrix.packed(), p, p + 1, x.at(t), 1, apart.data() + t * rows, rows);
+        tier_->matmul_quantized(matrix.packed(), p, p + 1, x.at(t), 1, apart.data() + t * rows,
+                                rows);
       }
     }
 

@@ -175,7 +175,9 @@ class RandomSplit {
   Result Run(const KernelTable& kernels) { return RunQueries(kernels, 0, shape_.query_count); }
 
   // Query `query` in a call of its own.
-  Result RunOne(const KernelTable& kernels, uint32_t query) { return RunQueries(kernels, query, 1); }
+  Result RunOne(const KernelTable& kernels, uint32_t query) {
+    return RunQueries(kernels, query, 1);
+  }
 
   bool sealed(uint32_t b) const { return b < shape_.blocks && (shape_.sealed_mask >> b & 1) != 0; }
   const SplitShape& shape() const { return shape_; }
