@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sidecar/ingress/attachment.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <utility>
 #include <vector>
@@ -158,12 +160,17 @@ bool Attachment::Admit(const Request& request, uint64_t bytes, uint64_t now_ns) 
   }
   if (in_flight_.size() >= limits_.in_flight_max) {
     Refuse(id, Code::kResourceExhausted, KAIROS_DETAIL_QUOTA,
-           "requests in flight: over limits.in_flight_per_client", now_ns);
+           fmt::format("requests in flight: at most {} (limits.in_flight_per_client)",
+                       limits_.in_flight_max)
+               .c_str(),
+           now_ns);
     return false;
   }
   if (in_flight_bytes_ + bytes > limits_.in_flight_bytes_max) {
     Refuse(id, Code::kResourceExhausted, KAIROS_DETAIL_QUOTA,
-           "bytes in flight: over the limit of one client", now_ns);
+           fmt::format("bytes in flight: at most {} of one client", limits_.in_flight_bytes_max)
+               .c_str(),
+           now_ns);
     return false;
   }
   in_flight_.emplace(id.value, InFlight{request.kind, bytes});

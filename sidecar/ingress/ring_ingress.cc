@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sidecar/ingress/ring_ingress.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -370,7 +372,7 @@ void RingIngress::AcceptOne(Descriptor socket, uint64_t now_ns) {
 bool RingIngress::RefuseClient(int socket, const PeerCredentials& peer, bool short_of_descriptors) {
   Code code = Code::kResourceExhausted;
   int32_t detail = KAIROS_DETAIL_QUOTA;
-  const char* text = nullptr;
+  std::string text;
   const auto& uids = options_.allowed_uids;
   if (short_of_descriptors) {
     text = "the sidecar is short of file descriptors";
@@ -382,16 +384,16 @@ bool RingIngress::RefuseClient(int socket, const PeerCredentials& peer, bool sho
     code = Code::kFailedPrecondition;
     text = "this user may not attach";
   } else if (attachments_.size() >= options_.attachments_max) {
-    text = "attached clients: over limits.attachments";
+    text = fmt::format("attached clients: at most {} (limits.attachments)", options_.attachments_max);
   } else if (const auto count = per_uid_.find(peer.uid);
              count != per_uid_.end() && count->second >= options_.attachments_per_uid_max) {
-    text = "attached clients of this user: over the limit of one user";
+    text = fmt::format("attached clients of this user: at most {}", options_.attachments_per_uid_max);
   }
-  if (text == nullptr) return false;
+  if (text.empty()) return false;
   counters_.attach_refused.Add();
   // Closing a socket with an unread hello would reset the client before it sees the answer.
   (void)DrainDoorbells(socket, 1);
-  (void)SendRefusal(socket, code, detail, text);
+  (void)SendRefusal(socket, code, detail, text.c_str());
   return true;
 }
 

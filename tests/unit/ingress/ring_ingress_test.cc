@@ -164,7 +164,7 @@ TEST(RingIngress, LimitsBytesInFlight) {
 
   EXPECT_EQ(got.id, 2u);
   EXPECT_EQ(got.detail, KAIROS_DETAIL_QUOTA);
-  EXPECT_NE(got.text.find("in_flight_bytes_max"), std::string::npos);
+  EXPECT_NE(got.text.find("bytes in flight: at most"), std::string::npos);
 }
 
 TEST(RingIngress, ForwardsCancelOfOpenTurnOnly) {
@@ -235,7 +235,7 @@ TEST(RingIngress, RefusesClientsOverTheLimitAndTakesThemWhenOthersLeave) {
   const Status refused = rig.TryAttach(&third);
   EXPECT_EQ(refused.code(), Code::kResourceExhausted);
   EXPECT_EQ(refused.detail(), KAIROS_DETAIL_QUOTA);
-  EXPECT_NE(rig.attach_text.find("attachments_max"), std::string::npos) << rig.attach_text;
+  EXPECT_NE(rig.attach_text.find("limits.attachments"), std::string::npos) << rig.attach_text;
   second = RigClient{};
   const auto detach = rig.Next();
   rig.Answer(*detach, ReplyKind::kDetached);
@@ -252,7 +252,7 @@ TEST(RingIngress, RefusesClientsOfOneUserOverTheirLimit) {
   RigClient second;
 
   EXPECT_EQ(rig.TryAttach(&second).code(), Code::kResourceExhausted);
-  EXPECT_NE(rig.attach_text.find("per_uid"), std::string::npos) << rig.attach_text;
+  EXPECT_NE(rig.attach_text.find("of this user: at most 1"), std::string::npos) << rig.attach_text;
 }
 
 TEST(RingIngress, RefusesUsersThatAreNotListed) {
