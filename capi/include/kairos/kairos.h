@@ -333,7 +333,8 @@ typedef struct kairos_final {
   uint64_t session_id;
   uint64_t version;           /* committed by this turn */
   uint64_t prompt_tokens;     /* tokens the model saw before the first generated one */
-  uint64_t new_tokens;        /* of these, tokens this turn brought */
+  uint64_t new_tokens;        /* of these, computed for the first time: what this turn brought, and the
+                                 last token sampled before it */
   uint64_t reused_tokens;     /* of these, tokens whose KV was reused */
   uint64_t shared_tokens;     /* of the reused, tokens found in other sessions' blocks */
   uint64_t recomputed_tokens; /* of the past, computed again: the sum of recomputed_by */
