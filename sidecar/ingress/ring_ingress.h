@@ -47,7 +47,8 @@ struct IngressOptions {
   int32_t spin_us = -1;                 // before sleeping; -1: 20, or 0 with one CPU
   uint64_t sweep_ns = 20'000'000;
   uint64_t active_ns = 200'000'000;     // "lately" of rule 3
-  uint64_t hello_timeout_ns = 2'000'000'000;
+  // Long, because a loaded host may keep a client from its core between connect and hello.
+  uint64_t hello_timeout_ns = 10'000'000'000;
   uint32_t doorbells_empty_max = 1000;  // per second and client, then timer polling
   uint64_t polled_ns = 1'000'000;       // period of timer polling
   uint64_t demotion_ns = 5'000'000'000; // how long a flooding client is polled by timer
