@@ -75,12 +75,10 @@ int ListSessions(const Target& target) {
   ControlRequest request;
   request.verb = ControlVerb::kSessionList;
   request.list_max = 256;
-  if (!target.json) {
-    std::printf("%s\n", SessionHeading().c_str());
-  }
-  for (;;) {
+  for (bool first = true;; first = false) {
     ControlReply reply;
     if (const int code = Call(target, request, &reply); code != 0) return code;
+    if (first && !target.json) std::printf("%s\n", SessionHeading().c_str());
     for (const kairos_session_t& session : reply.sessions) {
       if (target.json) {
         json += (json.empty() ? "" : ",") + SessionJson(session);

@@ -37,7 +37,7 @@ const char* AdviceFor(int32_t code, int32_t detail) {
   }
   switch (code < 0 ? -code : code) {
     case KAIROS_NOT_FOUND:
-      return "`kairosctl session ls` lists the sessions";
+      return "`kairosctl session ls` lists the sessions, `session show ID` has the versions";
     case KAIROS_UNAVAILABLE:
       return "is kairosd running, and on this socket?";
     case KAIROS_DATA_LOSS:
