@@ -77,6 +77,8 @@ TEST(Config, NamesKeyLineAndLimitOfWrongValues) {
       {"[[grant]]\nnamespace = \"a\"", "needs uid"},
       {"grant = 1", "[[grant]]"},
       {"model = ", "t:1"},
+      {"\n[!x]", "t:2"},
+      {"[=]", "t:1"},
       {"[engine.threads]\nx = 1", "must be a string or a number"},
   };
 
