@@ -27,6 +27,10 @@ bool ReadText(const std::string& where, std::string* text, std::string* error) {
     if (colon != std::string::npos) {
       path = where.substr(0, colon);
       line = std::atol(where.c_str() + colon + 1);
+      if (line < 1) {
+        *error = where + ": lines count from 1";
+        return false;
+      }
     }
   } else if (path.ends_with(".jsonl")) {
     line = 1;

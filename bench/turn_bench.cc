@@ -4,6 +4,8 @@
 // kairosd that the bench starts.
 #include "bench/turn_bench.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -99,6 +101,10 @@ class TurnBench {
     uint64_t copy = 0;
     if (kairos_session_fork(client_, session_, 0, &copy, 10'000) < 0) {
       return Complain("fork") == 0;
+    }
+    if (isatty(STDERR_FILENO) == 1) {
+      std::fprintf(stderr, "\rplaying turn %zu of %zu ...\r", index + 1,
+                   conversation_.turns.size());
     }
     Row row;
     TurnAsk stateless = AskFor(index, copy);

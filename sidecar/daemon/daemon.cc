@@ -106,7 +106,13 @@ int Daemon::OpenModel(const DaemonOptions& options, std::string* error) {
   Body& body = *body_;
   const std::string path = ResolveModelPath(options.model);
   Result<std::unique_ptr<GgufFile>> file = GgufFile::Open(path, error);
-  if (!file.ok()) return kExitNoInput;
+  if (!file.ok()) {
+    if (options.model.find('/') == std::string::npos && access(path.c_str(), F_OK) != 0) {
+      *error = fmt::format("no file and no fetched model is called {}; see `tools/model list` ({})",
+                           options.model, *error);
+    }
+    return kExitNoInput;
+  }
   const KernelTable* kernels = ChooseKernels();
   if (kernels == nullptr) {
     *error = "KAIROS_KERNELS names kernels that this processor does not have";
@@ -191,7 +197,10 @@ int Daemon::OpenState(const DaemonOptions& options, std::string* error) {
     std::filesystem::permissions(folder, std::filesystem::perms::owner_all, ignored);
   }
   Result<std::unique_ptr<Catalog>> catalog = Catalog::Open(options.catalog, error);
-  if (!catalog.ok()) return kExitCannotCreate;
+  if (!catalog.ok()) {
+    *error = "session catalog: " + *error;
+    return kExitCannotCreate;
+  }
   Result<std::vector<SessionRecord>> sessions = (*catalog)->LoadSessions();
   if (!sessions.ok()) {
     *error = std::string("cannot read the session catalog: ") + sessions.status().message();

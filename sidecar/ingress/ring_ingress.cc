@@ -384,10 +384,12 @@ bool RingIngress::RefuseClient(int socket, const PeerCredentials& peer, bool sho
     code = Code::kFailedPrecondition;
     text = "this user may not attach";
   } else if (attachments_.size() >= options_.attachments_max) {
-    text = fmt::format("attached clients: at most {} (limits.attachments)", options_.attachments_max);
+    text = fmt::format("attached clients: at most {} (limits.attachments)",
+                       options_.attachments_max);
   } else if (const auto count = per_uid_.find(peer.uid);
              count != per_uid_.end() && count->second >= options_.attachments_per_uid_max) {
-    text = fmt::format("attached clients of this user: at most {}", options_.attachments_per_uid_max);
+    text = fmt::format("attached clients of this user: at most {}",
+                       options_.attachments_per_uid_max);
   }
   if (text.empty()) return false;
   counters_.attach_refused.Add();
