@@ -274,7 +274,9 @@ bool Attachment::Settle(uint64_t now_ns) {
 
 void Attachment::CheckSlow(uint64_t now_ns) {
   const uint64_t since = replies_.stalled_since_ns();
-  if (phase_ != Phase::kLive || since == 0 || now_ns - since < limits_.slow_consumer_ns) return;
+  if (phase_ != Phase::kLive || since == 0 || now_ns < since + limits_.slow_consumer_ns) {
+    return;
+  }
   std::vector<RequestId> slow;
   replies_.VisitWaitingTurns([&](RequestId id) { slow.push_back(id); });
   for (const RequestId id : slow) MarkSlow(id);

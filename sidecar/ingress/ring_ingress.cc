@@ -298,7 +298,7 @@ void RingIngress::OnDoorbells(Attachment& attachment, uint64_t now_ns) {
 
 void RingIngress::CountDoorbells(Attachment& attachment, uint32_t empty, uint64_t now_ns) {
   counters_.doorbells_empty.Add(empty);
-  if (now_ns - attachment.window_start_ns > kWindowNs) {
+  if (now_ns > attachment.window_start_ns + kWindowNs) {
     attachment.window_start_ns = now_ns;
     attachment.window_doorbells = 0;
   }
@@ -465,7 +465,9 @@ void RingIngress::Sweep(uint64_t now_ns) {
   stalled_ = false;
   for (auto& [id, attachment] : attachments_) {
     if (attachment->phase() == Attachment::Phase::kHello) {
-      if (!attachment->is_failed && now_ns - attachment->since_ns() > options_.hello_timeout_ns) {
+      // Accepted in this round, it can be younger than the round's time.
+      if (!attachment->is_failed &&
+          now_ns > attachment->since_ns() + options_.hello_timeout_ns) {
         counters_.attach_timeouts.Add();
         attachment->is_failed = true;
         may_reap_ = true;

@@ -142,11 +142,6 @@ RigClient AttachRaw() {
   options.reply_types = kReplyTypes;
   std::string text;
   auto attached = AttachToSidecar(options, &text);
-  // A loaded sidecar may still be freeing many hostile predecessors; what is tested comes after.
-  for (int tries = 0; !attached.ok() && tries < 100; ++tries) {
-    usleep(20'000);
-    attached = AttachToSidecar(options, &text);
-  }
   EXPECT_TRUE(attached.ok()) << text;
   if (!attached.ok()) std::abort();
   return RigClient{attached.Take()};

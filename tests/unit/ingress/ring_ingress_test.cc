@@ -294,6 +294,26 @@ TEST(RingIngress, DropsConnectionThatNeverSaysHello) {
   EXPECT_TRUE(rig.requests.empty()) << "the conductor never heard of it";
 }
 
+// A client accepted late in a round is younger than the round's time; the difference wrapped around,
+// and a client that was slow with its hello was dropped at once.
+TEST(RingIngress, KeepsAClientThatIsYoungerThanTheRound) {
+  IngressRig rig;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  rig.ingress->socket_path().copy(address.sun_path, sizeof(address.sun_path) - 1);
+  Descriptor slow(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(slow.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+
+  // Rounds whose time was taken a second before the client came, far enough apart for sweeps.
+  const uint64_t before_ns = MonotonicNs() - 1'000'000'000;
+  for (uint64_t round = 0; round < 40; ++round) {
+    rig.ingress->DoWork(before_ns + round * 21'000'000);
+  }
+
+  EXPECT_EQ(rig.ingress->counters().attach_timeouts.value(), 0u);
+  EXPECT_EQ(rig.ingress->counters().attachments.value(), 1u);
+}
+
 TEST(RingIngress, RefusesHelloOfAnotherProtocol) {
   IngressRig rig;
   sockaddr_un address{};
