@@ -294,7 +294,7 @@ TEST(RingIngress, DropsConnectionThatNeverSaysHello) {
   EXPECT_TRUE(rig.requests.empty()) << "the conductor never heard of it";
 }
 
-// A client accepted late in a round is younger than the round's time; the difference wrapped around,
+// A client accepted late in a round is younger than the round's time; the difference wrapped around
 // and a client that was slow with its hello was dropped at once.
 TEST(RingIngress, KeepsAClientThatIsYoungerThanTheRound) {
   IngressRig rig;
