@@ -163,7 +163,8 @@ int64_t kairos_client_ping(kairos_client_t* handle, uint32_t size, int32_t spin,
     Payload payload(size == 0 ? 1 : size, std::byte{0x2a});
     const uint64_t start = MonotonicNs();
     Result<EventPtr> reply =
-        client.Call(RecordType::kPing, std::move(payload), Deadline::After(timeout_ms), spin != 0);
+        client.Call(RecordType::kPing, std::move(payload), Deadline::After(timeout_ms, start),
+                    spin != 0);
     const uint64_t end = MonotonicNs();
     if (!reply.ok()) return Fail(reply.status());
     const EventPtr event = reply.Take();

@@ -33,9 +33,13 @@ bool MaySpin() {
 }  // namespace
 
 Deadline Deadline::After(int32_t timeout_ms) {
+  return After(timeout_ms, timeout_ms > 0 ? MonotonicNs() : 0);
+}
+
+Deadline Deadline::After(int32_t timeout_ms, uint64_t now_ns) {
   if (timeout_ms < 0) return {kForeverNs};
   if (timeout_ms == 0) return {0};
-  return {MonotonicNs() + static_cast<uint64_t>(timeout_ms) * 1'000'000u};
+  return {now_ns + static_cast<uint64_t>(timeout_ms) * 1'000'000u};
 }
 
 bool Deadline::passed() const { return !never() && (at_ns == 0 || MonotonicNs() >= at_ns); }
@@ -230,21 +234,20 @@ Status Client::CancelTurn(uint64_t request_id) {
 Result<EventPtr> Client::Call(RecordType type, Payload payload, Deadline deadline, bool spin) {
   Waiter waiter;
   waiter.request = next_request_.fetch_add(1, std::memory_order_relaxed);
-  {
-    const Lock lock(mutex_);
-    waiter.next = waiters_;
-    waiters_ = &waiter;
-  }
+  Lock lock(mutex_);
+  waiter.next = waiters_;
+  waiters_ = &waiter;
   // The waiter leaves the list however the call ends, an exception included.
   struct Leave {
     Client* client;
     Waiter* waiter;
+    Lock* lock;
     ~Leave() {
-      const Lock lock(client->mutex_);
+      if (!lock->owns_lock()) lock->lock();
       client->RemoveWaiter(waiter);
     }
-  } leave{this, &waiter};
-  return CallWithWaiter(&waiter, type, &payload, deadline, spin);
+  } leave{this, &waiter, &lock};
+  return CallWithWaiter(lock, &waiter, type, &payload, deadline, spin);
 }
 
 void Client::RemoveWaiter(Waiter* waiter) {
@@ -255,24 +258,20 @@ void Client::RemoveWaiter(Waiter* waiter) {
   }
 }
 
-Result<EventPtr> Client::CallWithWaiter(Waiter* waiter, RecordType type, Payload* payload,
-                                        Deadline deadline, bool spin) {
+Result<EventPtr> Client::CallWithWaiter(Lock& lock, Waiter* waiter, RecordType type,
+                                        Payload* payload, Deadline deadline, bool spin) {
   for (;;) {
-    uint64_t visits;
-    {
-      const Lock lock(mutex_);
-      if (closing_) return Status(Code::kCancelled, "the client is closing");
-      if (lost_) return lost_status_;
-      visits = visits_;
-    }
+    if (closing_) return Status(Code::kCancelled, "the client is closing");
+    if (lost_) return lost_status_;
+    const uint64_t visits = visits_;
+    lock.unlock();
     const Status sent = Send(type, waiter->request, payload);
+    lock.lock();
     if (sent.ok()) break;
     if (sent.detail() != KAIROS_DETAIL_RING_FULL || deadline.passed()) return sent;
-    Lock lock(mutex_);
     KAIROS_RETURN_IF_ERROR(
         WaitUntil(lock, deadline, spin, [&] { return visits_ != visits; }));
   }
-  Lock lock(mutex_);
   KAIROS_RETURN_IF_ERROR(
       WaitUntil(lock, deadline, spin, [&] { return waiter->reply != nullptr; }));
   return std::move(waiter->reply);
@@ -557,9 +556,10 @@ void Client::AwaitReplies(Deadline deadline, bool spin, Harvest* harvest) {
 
 bool Client::SpinForReplies(Deadline deadline, uint64_t spin_ns) {
   if (spin_ns == 0) return false;
-  const uint64_t start = MonotonicNs();
-  uint64_t now = start;
+  uint64_t start = 0;
+  uint64_t now = 0;
   while (now - start < spin_ns && now < deadline.at_ns) {
+    // A reply often comes sooner than a look at the clock pays.
     for (int i = 0; i < 32; ++i) {
       if (attachment_.replies.HasMore()) return true;
 #if defined(__x86_64__)
@@ -570,6 +570,7 @@ bool Client::SpinForReplies(Deadline deadline, uint64_t spin_ns) {
     }
     if (closing_seen_.load(std::memory_order_relaxed)) return true;
     now = MonotonicNs();
+    if (start == 0) start = now;
   }
   return false;
 }

@@ -35,6 +35,7 @@ namespace kairos {
 struct Deadline {
   uint64_t at_ns = 0;  // UINT64_MAX: never
   static Deadline After(int32_t timeout_ms);  // negative: never
+  static Deadline After(int32_t timeout_ms, uint64_t now_ns);
   bool never() const { return at_ns == UINT64_MAX; }
   bool passed() const;
   // Rounded up for poll(); -1 for never.
@@ -113,7 +114,8 @@ class Client {
   void ArmDescriptor(Lock& lock);
   void ShowReady();
   Result<EventPtr> NextLostTurn();
-  Result<EventPtr> CallWithWaiter(Waiter* waiter, RecordType type, Payload* payload,
+  // `lock` is held on entry and on return; Send() throwing leaves it open.
+  Result<EventPtr> CallWithWaiter(Lock& lock, Waiter* waiter, RecordType type, Payload* payload,
                                   Deadline deadline, bool spin);
   void RemoveWaiter(Waiter* waiter);
 

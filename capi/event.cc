@@ -12,13 +12,19 @@ namespace {
 static_assert(std::is_trivially_destructible_v<kairos_event>);
 static_assert(sizeof(kairos_event) % 8 == 0, "sessions behind it are aligned");
 
-// Order behind the event: sessions (8-aligned), tokens (4-aligned), text, terminator.
+// Order behind the event: sessions (8-aligned), tokens (4-aligned), text, terminator. `final`, most
+// of its bytes, is the caller's to set.
 EventPtr Allocate(uint32_t session_count, uint32_t token_count, uint64_t text_size) noexcept {
   const uint64_t bytes = sizeof(kairos_event) + uint64_t{session_count} * sizeof(kairos_session_t) +
                          uint64_t{token_count} * sizeof(int32_t) + text_size + 1;
   void* memory = std::malloc(bytes);
   if (memory == nullptr) return nullptr;
-  auto* event = new (memory) kairos_event{};
+  auto* event = new (memory) kairos_event;
+  event->next = nullptr;
+  event->code = KAIROS_OK;
+  event->detail = 0;
+  event->session = 0;
+  event->version = 0;
   auto* behind = reinterpret_cast<char*>(event + 1);
   event->bytes = bytes;
   event->sessions = reinterpret_cast<kairos_session_t*>(behind);
@@ -79,6 +85,7 @@ EventPtr MakePong(uint64_t request) noexcept {
   event->type = KAIROS_EVENT_REPLY;
   event->record_type = static_cast<uint32_t>(RecordType::kPong);
   event->request = request;
+  // No program sees a pong, so its `final` stays as it is.
   return event;
 }
 
@@ -92,6 +99,7 @@ EventPtr MakeError(uint64_t request, uint64_t session, const Status& status) noe
   event->session = session;
   event->code = static_cast<int32_t>(status.code());
   event->detail = static_cast<int32_t>(status.detail());
+  event->final = {};
   PutText(event.get(), text);
   return event;
 }

@@ -149,6 +149,7 @@ int Daemon::OpenModel(const DaemonOptions& options, std::string* error) {
     if (!renderer.ok()) return kExitNoInput;
   }
   body.renderer = renderer.Take();
+  body.text = std::make_unique<TextThread>(*body.renderer, *body.tokenizer);
 
   LogInfo("daemon", "model_loaded kernels={} fingerprint={} weight_bytes={}", kernels->name,
           body.model->FingerprintHex(), body.model->weight_bytes());
@@ -209,7 +210,6 @@ int Daemon::OpenState(const DaemonOptions& options, std::string* error) {
   body.sessions = sessions.Take();
   LogInfo("daemon", "catalog_opened sessions={}", body.sessions.size());
   body.journal = std::make_unique<Journal>(catalog.Take());
-  body.text = std::make_unique<TextThread>(*body.renderer, *body.tokenizer);
   return 0;
 }
 
@@ -257,8 +257,9 @@ int Daemon::Start(const DaemonOptions& options, std::string* error) {
     case InstanceLock::Outcome::kHeldByOther: return kExitAlreadyRunning;
     case InstanceLock::Outcome::kFailed: return kExitCannotCreate;
   }
-  if (const int code = OpenModel(options, error); code != 0) return code;
+  // The quick things first: who waits for a model should not hear of a locked catalog after it.
   if (const int code = OpenState(options, error); code != 0) return code;
+  if (const int code = OpenModel(options, error); code != 0) return code;
   if (const int code = OpenSockets(options, error); code != 0) return code;
   StartThreads();
   NotifyService("READY=1\nSTATUS=serving");
@@ -293,8 +294,9 @@ void Daemon::StartThreads() {
   });
   body.front.emplace_back([&body] {
     NameThread("kairos-ingress");
+    uint64_t now_ns = MonotonicNs();
     while (!body.stop_front.load(std::memory_order_acquire)) {
-      if (body.ingress->DoWork(MonotonicNs()) == 0) body.ingress->Wait();
+      now_ns = body.ingress->DoWork(now_ns) == 0 ? body.ingress->Wait(now_ns) : MonotonicNs();
     }
   });
   if (body.control == nullptr) return;

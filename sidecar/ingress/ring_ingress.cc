@@ -495,19 +495,21 @@ void RingIngress::Sweep(uint64_t now_ns) {
 
 // ---- Sleeping -----------------------------------------------------------------------------------
 
-bool RingIngress::SpinForWork() {
-  if (spin_ns_max_ == 0 || hot_.empty()) return false;
-  const uint64_t end = MonotonicNs() + spin_ns_;
+// The time of the last look at the clock when there was work, else 0.
+uint64_t RingIngress::SpinForWork(uint64_t now_ns) {
+  if (spin_ns_max_ == 0 || hot_.empty()) return 0;
+  const uint64_t end_ns = now_ns + spin_ns_;
   do {
     for (int i = 0; i < kSpinBatch; ++i) {
-      if (!replies_.empty()) return true;
+      if (!replies_.empty()) return now_ns;
       for (Attachment* attachment : hot_) {
-        if (attachment->CanRead() && attachment->ring().HasMore()) return true;
+        if (attachment->CanRead() && attachment->ring().HasMore()) return now_ns;
       }
       Relax();
     }
-  } while (MonotonicNs() < end);
-  return false;
+    now_ns = MonotonicNs();
+  } while (now_ns < end_ns);
+  return 0;
 }
 
 // Announces sleep to every hot attachment. False: some of them has more.
@@ -536,17 +538,17 @@ int RingIngress::SleepMs(uint64_t now_ns) const {
   return static_cast<int>((until - now_ns + 999'999) / 1'000'000);
 }
 
-void RingIngress::Wait(int max_ms) {
-  if (SpinForWork()) {
+uint64_t RingIngress::Wait(uint64_t now_ns, int max_ms) {
+  if (const uint64_t seen_ns = SpinForWork(now_ns); seen_ns != 0) {
     spin_ns_ = std::min(spin_ns_max_, spin_ns_ * 2);
-    return;
+    return seen_ns;
   }
   // A spin that found nothing is shortened next time, down to an eighth.
   spin_ns_ = std::max(spin_ns_ / 2, spin_ns_max_ / 8);
   own_waker_.Prepare();
   if (!replies_.empty() || !PrepareSleep()) {
     own_waker_.Finish();
-    return;
+    return MonotonicNs();
   }
   int timeout_ms = SleepMs(MonotonicNs());
   if (max_ms >= 0 && (timeout_ms < 0 || timeout_ms > max_ms)) timeout_ms = max_ms;
@@ -554,6 +556,7 @@ void RingIngress::Wait(int max_ms) {
   own_waker_.Finish();
   counters_.wakeups.Add();
   FinishRound();
+  return MonotonicNs();
 }
 
 }  // namespace kairos

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The door of the sidecar: accepts client processes, reads their request rings, fills their reply
 // rings, notices their death. Hostile bytes end here; behind it are only checked Requests.
-// Owner: ingress thread, which runs `if (DoWork(now) == 0) Wait()`. It blocks only inside Wait().
+// Owner: ingress thread, which runs `if (DoWork(now) == 0) now = Wait(now)`. Blocks only in Wait().
 //
 // 1. A full queue to the conductor stops the reading of rings; nothing is dropped.
 // 2. An attachment that was looked at stays "hot" (polled in each round) until ingress goes to
@@ -71,8 +71,9 @@ class RingIngress {
   // means that Wait() is in order.
   int DoWork(uint64_t now_ns);
   // Spins a little, then sleeps until a client, a reply, a timer or a Wake(); at most max_ms (-1:
-  // no limit).
-  void Wait(int max_ms = -1);
+  // no limit). `now_ns` is that of the last round. Returns the time for the next one: a spin looks
+  // at the clock only now and then, so that a record it found need not wait for another look.
+  uint64_t Wait(uint64_t now_ns, int max_ms = -1);
 
   // Any thread.
   const IngressCounters& counters() const { return counters_; }
@@ -109,7 +110,7 @@ class RingIngress {
   void Reap();
   void FinishRound();
 
-  bool SpinForWork();
+  uint64_t SpinForWork(uint64_t now_ns);
   bool PrepareSleep();
   int SleepMs(uint64_t now_ns) const;
   Attachment* Find(uint32_t id);

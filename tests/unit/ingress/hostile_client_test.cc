@@ -246,7 +246,7 @@ TEST(HostileClient, GainsNothingByMutatingWhatIsBeingParsed) {
     });
     while (!stop.on()) {
       rig.ingress->DoWork(MonotonicNs());
-      rig.ingress->Wait(0);
+      rig.ingress->Wait(MonotonicNs(), 0);
       while (auto request = rig.requests.TryPop()) {
         if (request->kind != RequestKind::kTurnSubmit) continue;
         ++turns;

@@ -105,7 +105,7 @@ class IngressRig {
     const uint64_t end = MonotonicNs() + static_cast<uint64_t>(watchdog_ms) * 1'000'000u;
     while (!done()) {
       if (MonotonicNs() > end) return false;
-      if (ingress->DoWork(MonotonicNs()) == 0) ingress->Wait(2);
+      if (ingress->DoWork(MonotonicNs()) == 0) ingress->Wait(MonotonicNs(), 2);
     }
     return true;
   }
@@ -113,7 +113,7 @@ class IngressRig {
   void Pump(int rounds = 50) {
     for (int i = 0; i < rounds; ++i) {
       ingress->DoWork(MonotonicNs());
-      ingress->Wait(0);
+      ingress->Wait(MonotonicNs(), 0);
     }
   }
 
