@@ -2,13 +2,9 @@
 // kairosd: reads the settings, starts the daemon, waits for a signal, drains.
 //
 // SIGTERM and SIGINT drain: no new turns, open ones end or are cancelled at drain.timeout, exit 0;
-// a second signal skips the waiting.
-#include <poll.h>
-#include <pthread.h>
-#include <sys/signalfd.h>
+// a second signal skips the waiting, and one during the start ends it with 128 + its number.
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -17,6 +13,7 @@
 #include "base/log.h"
 #include "sidecar/daemon/config.h"
 #include "sidecar/daemon/daemon.h"
+#include "sidecar/daemon/signal_watch.h"
 
 namespace kairos {
 namespace {
@@ -62,29 +59,6 @@ DaemonOptions OptionsOf(const Config& config) {
   return options;
 }
 
-// Blocks the signals that end the daemon, for every thread made after; they are read from the
-// result.
-int BlockedSignals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : {SIGTERM, SIGINT}) sigaddset(&set, number);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
-  // A reload is not offered; the default would end the daemon when its terminal closes.
-  std::signal(SIGHUP, SIG_IGN);
-  return signalfd(-1, &set, SFD_CLOEXEC);
-}
-
-// Returns after the first signal, or when an operator asked for a drain.
-void WaitForEnd(int signals, const Daemon& daemon) {
-  pollfd entry{signals, POLLIN, 0};
-  while (poll(&entry, 1, 500) <= 0) {
-    if (daemon.drain_requested()) return;
-  }
-  signalfd_siginfo taken;
-  [[maybe_unused]] const ssize_t size = read(signals, &taken, sizeof(taken));
-}
-
 int Run(int argc, char** argv) {
   ConfigFlags flags;
   int exit_code = 0;
@@ -114,20 +88,15 @@ int Run(int argc, char** argv) {
                          "`tools/model list` shows\n");
     return kExitConfig;
   }
-  const int signals = BlockedSignals();
+  // Before the first thread, which inherits the blocked signals; lives as long as the process.
+  static SignalWatch watch;
   Daemon daemon;
   if (const int code = daemon.Start(OptionsOf(config), &error); code != 0) {
     std::fprintf(stderr, "kairosd: %s\n", error.c_str());
     return code;
   }
-  WaitForEnd(signals, daemon);
+  watch.Serve([&daemon] { return daemon.drain_requested(); });
   LogInfo("daemon", "draining");
-  // A second signal must not wait for the drain.
-  std::thread hurry([signals] {
-    signalfd_siginfo taken;
-    if (read(signals, &taken, sizeof(taken)) == sizeof(taken)) _exit(0);
-  });
-  hurry.detach();
   daemon.Stop(false);
   LogInfo("daemon", "stopped");
   return 0;

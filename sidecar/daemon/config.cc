@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <variant>
 
 #include "shm/socket_path.h"
@@ -318,6 +319,29 @@ std::string ToEnvironmentName(const char* key) {
   return name;
 }
 
+// The setting that a variable was meant to be: it begins like those of a section, or is a slip of
+// the finger away from one. Empty where it seems to be somebody else's.
+std::string MisspeltSetting(std::string_view variable) {
+  if (!variable.starts_with("KAIROS_")) return "";
+  constexpr size_t kSlip = 2;
+  std::string nearest;
+  size_t nearest_distance = std::numeric_limits<size_t>::max();
+  bool in_section = false;
+  for (const Key& key : kKeys) {
+    const std::string name = ToEnvironmentName(key.name);
+    const size_t distance = Distance(variable.substr(0, 100), name);
+    if (distance < nearest_distance) {
+      nearest = name;
+      nearest_distance = distance;
+    }
+    const std::string_view dotted = key.name;
+    const size_t dot = dotted.find('.');
+    in_section |= dot != std::string_view::npos &&
+                  variable.starts_with(name.substr(0, std::strlen("KAIROS_") + dot + 1));
+  }
+  return in_section || nearest_distance <= kSlip ? nearest : "";
+}
+
 std::string Quoted(std::string_view text) {
   std::string out = "\"";
   constexpr char kHex[] = "0123456789abcdef";
@@ -379,6 +403,37 @@ std::string StateDirectory() {
   return home.empty() ? "" : home + "/.local/state/kairos";
 }
 
+// 0, or the line of the first non-ASCII byte outside strings and comments. TOML allows none there,
+// and the parser has undefined behaviour for some of them.
+int NonAsciiLine(std::string_view toml) {
+  int line = 1;
+  char before = '\n';  // the last character that was not a blank
+  for (size_t i = 0; i < toml.size(); ++i) {
+    const char c = toml[i];
+    if (static_cast<unsigned char>(c) >= 0x80) return line;
+    if (c == '\n') ++line;
+    if (c == ' ' || c == '\t' || c == '\r') continue;
+    const bool may_begin_string =
+        std::string_view("\n=,.[{").find(before) != std::string_view::npos;
+    before = c;
+    if (c == '#') {
+      i = std::min(toml.find('\n', i), toml.size()) - 1;
+    } else if ((c == '"' || c == '\'') && may_begin_string) {
+      const std::string quotes(3, c);
+      const bool is_long = toml.substr(i, 3) == quotes;
+      const std::string_view end = std::string_view(quotes).substr(0, is_long ? 3 : 1);
+      // A closing quote that is missing is the parser's to report, and ends its work.
+      for (i += end.size(); i < toml.size() && toml.substr(i, end.size()) != end; ++i) {
+        if (toml[i] == '\n' && !is_long) return 0;
+        if (toml[i] == '\\' && c == '"') ++i;
+        if (i < toml.size() && toml[i] == '\n') ++line;
+      }
+      i += end.size() - 1;
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 int32_t Config::SpinUs() const {
@@ -428,6 +483,12 @@ Status SetConfigKey(Config* config, std::string_view name, std::string_view valu
 
 Status ApplyConfigText(Config* config, std::string_view toml, std::string_view source,
                        std::string* error) {
+  const std::string_view byte_order_mark = "\xef\xbb\xbf";
+  if (toml.starts_with(byte_order_mark)) toml.remove_prefix(byte_order_mark.size());
+  if (const int line = NonAsciiLine(toml); line != 0) {
+    return Refuse(error, std::string(source) + ":" + std::to_string(line) +
+                             ": a character outside ASCII needs quotes around it");
+  }
   const toml::parse_result parsed = toml::parse(toml, source);
   if (!parsed) {
     const toml::parse_error& fault = parsed.error();
@@ -471,14 +532,21 @@ Status ApplyConfigEnvironment(Config* config, const char* const* environment, st
     const std::string_view entry = *environment;
     const size_t equals = entry.find('=');
     if (equals == std::string_view::npos) continue;
+    bool is_setting = false;
     for (const Key& key : kKeys) {
       const std::string name = ToEnvironmentName(key.name);
       if (entry.substr(0, equals) != name) continue;
+      is_setting = true;
       const Status status = SetKey(&changed, key, entry.substr(equals + 1), error);
       if (!status.ok()) {
         *error = name + ": " + *error;
         return status;
       }
+    }
+    if (is_setting) continue;
+    if (const std::string meant = MisspeltSetting(entry.substr(0, equals)); !meant.empty()) {
+      return Refuse(error, "environment: unknown setting " + std::string(entry.substr(0, equals)) +
+                               ", did you mean " + meant + "?");
     }
   }
   *config = std::move(changed);

@@ -62,6 +62,30 @@ class SecondInstance(live_daemon.LiveTest):
         self.assert_serves()
 
 
+class Starting(unittest.TestCase):
+    def test_interrupt_while_the_model_loads_ends_it_at_once(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                daemon = live_daemon.LiveDaemon(extra=("--log-level", "info"))
+                self.addCleanup(daemon.close)
+                daemon.process = daemon.spawn()
+                daemon.wait_until("the catalog", lambda: "catalog_opened" in daemon.log_text())
+                daemon.process.send_signal(number)
+                self.assertEqual(daemon.wait(), 128 + number)
+                self.assertIn("interrupted while starting", daemon.log_text())
+                self.assertNotIn("model_loaded", daemon.log_text())
+
+    def test_locked_catalog_is_told_before_the_model_is_loaded(self) -> None:
+        daemon = live_daemon.LiveDaemon(extra=("--log-level", "info"))
+        self.addCleanup(daemon.close)
+        os.makedirs(os.path.dirname(daemon.catalog), exist_ok=True)
+        with open(daemon.catalog, "w") as file:
+            file.write("not a catalog")
+        self.assertEqual(daemon.spawn().wait(live_daemon.WATCHDOG_S), CANNOT_CREATE)
+        self.assertIn(daemon.catalog, daemon.log_text())
+        self.assertNotIn("model_loaded", daemon.log_text())
+
+
 class Terminated(unittest.TestCase):
     def setUp(self) -> None:
         self.daemon = live_daemon.LiveDaemon(extra=("--drain-timeout", "1s"))

@@ -58,6 +58,8 @@ def require_live() -> None:
 
 
 def _die_with_parent() -> None:
+    # A shell that runs the tests in the background has them ignore it, and so their children.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
@@ -101,7 +103,8 @@ class LiveDaemon:
     def arguments(self) -> list[str]:
         return [os.environ["KAIROSD"], "--model", str(self.model), "--socket", self.socket,
                 "--control-socket", self.control, "--catalog-path", self.catalog,
-                "--log-level", "warn", "--kv-memory", "256MiB", *self.extra]
+                *([] if "--log-level" in self.extra else ["--log-level", "warn"]),
+                "--kv-memory", "256MiB", *self.extra]
 
     def spawn(self, **environment: str) -> subprocess.Popen[bytes]:
         """Starts the process without waiting for it."""

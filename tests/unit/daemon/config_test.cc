@@ -48,6 +48,21 @@ TEST(Config, FlagsOverrideEnvironmentWhichOverridesFile) {
   EXPECT_EQ(config.grants[0].name_space, "a.b");
 }
 
+TEST(Config, NamesMisspeltVariableAndLeavesOthersAlone) {
+  for (const char* wrong : {"KAIROS_ENGINE_THREDS=2", "KAIROS_KV_SIZE=1GiB", "KAIROS_SOKCET=/x"}) {
+    const char* environment[] = {wrong, nullptr};
+    Config config = DefaultConfig();
+    std::string error;
+    EXPECT_FALSE(ApplyConfigEnvironment(&config, environment, &error).ok()) << wrong;
+    EXPECT_NE(error.find("did you mean KAIROS_"), std::string::npos) << error;
+  }
+  const char* others[] = {"KAIROS_LIBRARY=/x", "KAIROS_TEST_MODEL=/y", "KAIROS_KERNELS=avx2",
+                          "KAIROS_CONTROL_STATS=/z", "KAIROSD=/d", nullptr};
+  Config config = DefaultConfig();
+  std::string error;
+  EXPECT_TRUE(ApplyConfigEnvironment(&config, others, &error).ok()) << error;
+}
+
 TEST(Config, NamesKeyLineAndLimitOfWrongValues) {
   const struct {
     const char* toml;
@@ -79,6 +94,8 @@ TEST(Config, NamesKeyLineAndLimitOfWrongValues) {
       {"model = ", "t:1"},
       {"\n[!x]", "t:2"},
       {"[=]", "t:1"},
+      {"a \xef\xbb\x9fma = 0", "t:1: a character outside ASCII needs quotes"},
+      {"model = \"\"\"x\ny\"\"\"\ng\xc3\xb6 = 1", "t:3: a character outside ASCII"},
       {"[engine.threads]\nx = 1", "must be a string or a number"},
   };
 
@@ -90,6 +107,21 @@ TEST(Config, NamesKeyLineAndLimitOfWrongValues) {
     EXPECT_NE(error.find(row.words), std::string::npos) << error << " / " << row.toml;
     EXPECT_EQ(ConfigText(config), ConfigText(DefaultConfig()));
   }
+}
+
+TEST(Config, TakesAnyCharacterInQuotesAndComments) {
+  Config config = DefaultConfig();
+  std::string error;
+
+  const Status status = ApplyConfigText(
+      &config,
+      "\xef\xbb\xbf# \xe6\xa8\xa1 'x\nmodel = \"\\\"\xc3\xb6\" # \xc3\xb6\n"
+      "socket = '/run/\xe6\xa8\xa1'\n",
+      "t", &error);
+
+  ASSERT_TRUE(status.ok()) << error;
+  EXPECT_EQ(config.model, "\"\xc3\xb6");
+  EXPECT_EQ(config.socket, "/run/\xe6\xa8\xa1");
 }
 
 TEST(Config, ReadsUnitsExactly) {

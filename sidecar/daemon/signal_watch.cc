@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/daemon/signal_watch.h"
+
+#include <pthread.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+namespace kairos {
+
+SignalWatch::SignalWatch() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGTERM, SIGINT}) sigaddset(&set, number);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  // A reload is not offered; the default would end the daemon when its terminal closes.
+  std::signal(SIGHUP, SIG_IGN);
+  const int signals = signalfd(-1, &set, SFD_CLOEXEC);
+  std::thread([this, signals] { Read(signals); }).detach();
+}
+
+void SignalWatch::Read(int signals) {
+  signalfd_siginfo taken;
+  while (read(signals, &taken, sizeof(taken)) == sizeof(taken)) {
+    switch (stage_.exchange(Stage::kEnding)) {
+      case Stage::kStarting:
+        // Nobody is served yet and nothing waits to be written.
+        std::fprintf(stderr, "\nkairosd: interrupted while starting\n");
+        _exit(128 + static_cast<int>(taken.ssi_signo));
+      case Stage::kServing: break;
+      case Stage::kEnding: _exit(0);
+    }
+  }
+}
+
+void SignalWatch::Serve(const std::function<bool()>& stop) {
+  Stage starting = Stage::kStarting;
+  stage_.compare_exchange_strong(starting, Stage::kServing);
+  while (stage_.load() == Stage::kServing && !stop()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  stage_.store(Stage::kEnding);
+}
+
+}  // namespace kairos
