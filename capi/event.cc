@@ -85,7 +85,6 @@ EventPtr MakePong(uint64_t request) noexcept {
   event->type = KAIROS_EVENT_REPLY;
   event->record_type = static_cast<uint32_t>(RecordType::kPong);
   event->request = request;
-  // No program sees a pong, so its `final` stays as it is.
   return event;
 }
 

@@ -26,7 +26,7 @@ struct kairos_event {
   const char* text;      // terminated
   const int32_t* tokens;
   const kairos_session_t* sessions;
-  kairos_final_t final;  // zero but in a final event
+  kairos_final_t final;  // zero but in a final event; not set in a pong, which no program sees
 };
 
 namespace kairos {

@@ -13,6 +13,18 @@
 namespace kairos {
 namespace {
 
+// A socket on the ingress's path that has not said hello; not valid where it cannot connect.
+Descriptor ConnectSilently(const IngressRig& rig) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  rig.ingress->socket_path().copy(address.sun_path, sizeof(address.sun_path) - 1);
+  Descriptor client(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    client.Close();
+  }
+  return client;
+}
+
 TEST(RingIngress, AttachesClientAndTellsTheConductor) {
   IngressRig rig;
   AttachOptions options;
@@ -281,11 +293,8 @@ TEST(RingIngress, DropsConnectionThatNeverSaysHello) {
   IngressOptions options;
   options.hello_timeout_ns = 1'000'000;
   IngressRig rig(options);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  rig.ingress->socket_path().copy(address.sun_path, sizeof(address.sun_path) - 1);
-  Descriptor silent(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(connect(silent.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const Descriptor silent = ConnectSilently(rig);
+  ASSERT_TRUE(silent.valid());
 
   EXPECT_TRUE(rig.PumpUntil([&] { return rig.ingress->counters().attach_timeouts.value() == 1; }));
   EXPECT_TRUE(rig.PumpUntil([&] { return rig.ingress->counters().attachments.value() == 0; }));
@@ -298,11 +307,8 @@ TEST(RingIngress, DropsConnectionThatNeverSaysHello) {
 // and a client that was slow with its hello was dropped at once.
 TEST(RingIngress, KeepsAClientThatIsYoungerThanTheRound) {
   IngressRig rig;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  rig.ingress->socket_path().copy(address.sun_path, sizeof(address.sun_path) - 1);
-  Descriptor slow(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(connect(slow.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const Descriptor slow = ConnectSilently(rig);
+  ASSERT_TRUE(slow.valid());
 
   // Rounds whose time was taken a second before the client came, far enough apart for sweeps.
   const uint64_t before_ns = MonotonicNs() - 1'000'000'000;
@@ -316,11 +322,8 @@ TEST(RingIngress, KeepsAClientThatIsYoungerThanTheRound) {
 
 TEST(RingIngress, RefusesHelloOfAnotherProtocol) {
   IngressRig rig;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  rig.ingress->socket_path().copy(address.sun_path, sizeof(address.sun_path) - 1);
-  Descriptor stranger(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(connect(stranger.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const Descriptor stranger = ConnectSilently(rig);
+  ASSERT_TRUE(stranger.valid());
   ASSERT_EQ(send(stranger.get(), "GET / HTTP/1.1", 14, MSG_NOSIGNAL), 14);
 
   EXPECT_TRUE(rig.PumpUntil([&] { return rig.ingress->counters().attach_refused.value() == 1; }));
