@@ -68,11 +68,11 @@ std::string ResolveModelPath(const std::string& name_or_path) {
 struct Daemon::Body {
   DaemonOptions options;
   InstanceLock lock;
+  std::unique_ptr<Journal> journal;
+  std::vector<SessionRecord> sessions;
   std::unique_ptr<Model> model;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatRenderer> renderer;
-  std::unique_ptr<Journal> journal;
-  std::vector<SessionRecord> sessions;
   std::unique_ptr<KvArena> arena;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<TextThread> text;
