@@ -73,6 +73,7 @@ struct Daemon::Body {
   std::unique_ptr<Model> model;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatRenderer> renderer;
+  std::unique_ptr<GrammarCompiler> grammars;
   std::unique_ptr<KvArena> arena;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<TextThread> text;
@@ -149,10 +150,21 @@ int Daemon::OpenModel(const DaemonOptions& options, std::string* error) {
     if (!renderer.ok()) return kExitNoInput;
   }
   body.renderer = renderer.Take();
-  body.text = std::make_unique<TextThread>(*body.renderer, *body.tokenizer);
+  Result<std::unique_ptr<GrammarCompiler>> grammars =
+      GrammarCompiler::Create(*body.tokenizer, error);
+  if (!grammars.ok()) return kExitNoInput;
+  body.grammars = grammars.Take();
+  ModelSigns signs;
+  signs.architecture = (*file)->String("general.architecture").value_or("");
+  signs.template_source = source;
+  signs.has_token = [&body](std::string_view text) {
+    return body.tokenizer->Encode(text, true).tokens.size() == 1;
+  };
+  const WireFormat& format = WireFormatOf(ChooseWireFamily(signs));
+  body.text = std::make_unique<TextThread>(*body.renderer, *body.tokenizer, format, *body.grammars);
 
-  LogInfo("daemon", "model_loaded kernels={} fingerprint={} weight_bytes={}", kernels->name,
-          body.model->FingerprintHex(), body.model->weight_bytes());
+  LogInfo("daemon", "model_loaded kernels={} fingerprint={} weight_bytes={} tool_format={}",
+          kernels->name, body.model->FingerprintHex(), body.model->weight_bytes(), format.name);
   return OpenEngine(options, ReadTokenBytes(**file), error);
 }
 

@@ -60,6 +60,7 @@ struct Turn {
   bool reset = false;
   std::vector<uint32_t> added_ends;  // token log sizes after each added message
   std::vector<TokenId> tokens;       // the context
+  std::shared_ptr<TokenConstraint> constraint;
 
   // Generate.
   KvLease lease;

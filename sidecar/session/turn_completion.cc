@@ -23,7 +23,8 @@ int FinishNumber(FinishCause cause) {
     case FinishCause::kStopString: return KAIROS_FINISH_STRING;
     case FinishCause::kCancelled: return KAIROS_FINISH_CANCELLED;
     case FinishCause::kDeadline: return KAIROS_FINISH_DEADLINE;
-    case FinishCause::kPrefilled: return KAIROS_FINISH_NONE;
+    case FinishCause::kPrefilled:
+    case FinishCause::kConstraintFailed: return KAIROS_FINISH_NONE;
   }
   return KAIROS_FINISH_NONE;
 }
@@ -119,6 +120,7 @@ void TurnPipeline::Submit(Turn& turn, Session& session, uint32_t max_new) {
   if ((turn.ask().generation_flags & KAIROS_AUTO_TEMPERATURE) && turn.verdict.temperature >= 0) {
     spec.sampling.temperature = turn.verdict.temperature;
   }
+  spec.constraint = std::move(turn.constraint);
   spec.priority = session.record.priority + turn.ask().priority;
   spec.deadline_ns = turn.ask().deadline_ns;
   parts_.kv.FillSpec(turn.lease, &spec);
@@ -237,11 +239,17 @@ void TurnPipeline::OnFinished(Turn& turn, EngineEvent& event) {
   turn.final.stage_ns[KAIROS_STAGE_DECODE] = event.decode_ns;
   turn.final.model_ns = event.model_ns;
   turn.final.logits_hash = event.logits_hash;
+  turn.final.forced_tokens = event.forced;
   turn.marked_ns = event.time_ns;
   std::vector<TokenId> log = turn.tokens;
   log.insert(log.end(), turn.generated.begin(), turn.generated.end());
   KAIROS_CHECK(event.computed <= log.size());
   Settle(turn, session, std::span(log).first(event.computed));
+  if (event.cause == FinishCause::kConstraintFailed) {
+    return Fail(turn, Code::kResourceExhausted, KAIROS_DETAIL_GRAMMAR,
+                fmt::format("the grammar's work limits were reached after {} tokens; simplify the "
+                            "schema or constraint", turn.generated.size()));
+  }
   CommitOrDiscard(turn, session);
 }
 

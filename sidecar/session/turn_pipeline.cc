@@ -261,9 +261,8 @@ void TurnPipeline::Render(Turn& turn, Session& session) {
   StageHook("render");
   turn.phase = TurnPhase::kRendering;
   if (!turn.ask().tokens.empty()) {
-    TextResult raw;
-    raw.tokens = turn.ask().tokens;
-    for (const TokenId token : raw.tokens) {
+    const std::vector<TokenId>& tokens = turn.ask().tokens;
+    for (const TokenId token : tokens) {
       if (token >= 0 && static_cast<uint32_t>(token) < parts_.tokenizer.vocabulary_size()) continue;
       return Fail(turn, Code::kInvalidArgument, 0,
                   fmt::format("tokens: id {} is outside 0..{}", token,
@@ -271,15 +270,21 @@ void TurnPipeline::Render(Turn& turn, Session& session) {
     }
     ChatMessage message;
     message.role = "raw";
-    for (const TokenId token : raw.tokens) {
+    for (const TokenId token : tokens) {
       message.content += parts_.tokenizer.TokenBytes(token, true);
     }
     turn.added.push_back(std::move(message));
-    raw.message_ends.push_back(static_cast<uint32_t>(raw.tokens.size()));
-    return Compose(turn, session, raw);
+    if (turn.ask().constraint_kind == KAIROS_CONSTRAINT_NONE) {
+      return ComposeRaw(turn, session);
+    }
+    TextJob job;
+    job.ticket = turn.id;
+    job.rules = RulesOf(turn);
+    return parts_.text.Send(std::move(job));
   }
   TextJob job;
   job.ticket = turn.id;
+  job.rules = RulesOf(turn);
   for (uint32_t i = 0; i < turn.match.kept_messages; ++i) {
     const ChatMessage& message = session.head->messages[i].message;
     // Raw-token turns have no place in a template; their tokens stay in the log.
@@ -300,7 +305,30 @@ void TurnPipeline::OnText(TextResult&& result, uint64_t now_ns) {
     return Fail(*turn, result.status.code(), result.status.detail(),
                 result.error.empty() ? result.status.message() : result.error);
   }
+  turn->constraint = std::move(result.constraint);
+  if (!turn->ask().tokens.empty()) return ComposeRaw(*turn, SessionOf(*turn));
   Compose(*turn, SessionOf(*turn), result);
+}
+
+void TurnPipeline::ComposeRaw(Turn& turn, Session& session) {
+  TextResult raw;
+  raw.tokens = turn.ask().tokens;
+  raw.message_ends.push_back(static_cast<uint32_t>(raw.tokens.size()));
+  Compose(turn, session, raw);
+}
+
+ReplyRules TurnPipeline::RulesOf(const Turn& turn) {
+  const TurnRequest& ask = turn.ask();
+  ReplyRules rules;
+  rules.tool_choice = static_cast<ToolChoice>(ask.tool_choice);
+  rules.tool_name = ask.tool_name;
+  rules.one_call = (ask.flags & KAIROS_TURN_ONE_CALL) != 0;
+  rules.kind = static_cast<ConstraintKind>(ask.constraint_kind);
+  rules.constraint = ask.constraint;
+  // Without an end there is nothing that could be enforced.
+  const bool endless = (ask.generation_flags & KAIROS_IGNORE_EOS) != 0;
+  if (endless || (ask.flags & KAIROS_TURN_NO_GENERATE)) rules.tool_choice = ToolChoice::kFree;
+  return rules;
 }
 
 // Joins the kept log and what was rendered.

@@ -118,6 +118,8 @@ class TurnPipeline {
   void ChooseKept(Turn& turn, Session& session);
   void Render(Turn& turn, Session& session);
   void Compose(Turn& turn, Session& session, TextResult& rendered);
+  void ComposeRaw(Turn& turn, Session& session);
+  static ReplyRules RulesOf(const Turn& turn);
   void Generate(Turn& turn, Session& session);
   void Submit(Turn& turn, Session& session, uint32_t max_new);
   void AccountReuse(Turn& turn, const Session& session);

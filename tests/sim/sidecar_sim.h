@@ -137,7 +137,9 @@ class SidecarSim {
     ASSERT_TRUE(catalog.ok()) << error;
     std::vector<SessionRecord> sessions = (*catalog)->LoadSessions().Take();
     journal_ = std::make_unique<Journal>(catalog.Take());
-    text_ = std::make_unique<TextThread>(*renderer_, *tokenizer_);
+    grammars_ = GrammarCompiler::Create(*tokenizer_, &error).Take();
+    text_ = std::make_unique<TextThread>(*renderer_, *tokenizer_,
+                                         WireFormatOf(WireFamily::kChatMl), *grammars_);
     engine_ = std::make_unique<FakeEngine>(end_token_);
     requests_ = std::make_unique<SpscQueue<Request>>(256);
     replies_ = std::make_unique<SpscQueue<Reply>>(8192);
@@ -167,6 +169,7 @@ class SidecarSim {
   TokenId end_token_ = 0;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatRenderer> renderer_;
+  std::unique_ptr<GrammarCompiler> grammars_;
   std::unique_ptr<Journal> journal_;
   std::unique_ptr<TextThread> text_;
   std::unique_ptr<FakeEngine> engine_;

@@ -70,6 +70,7 @@ extern "C" {
 #define KAIROS_DETAIL_PROTOCOL 13       /* the peer broke the ring protocol; attachment closed */
 #define KAIROS_DETAIL_KV_FULL 14        /* this turn cannot fit the configured KV memory */
 #define KAIROS_DETAIL_TEMPLATE 15       /* the chat template refused or ran out of budget */
+#define KAIROS_DETAIL_GRAMMAR 16        /* tool schema or constraint cannot be enforced; the text says why */
 
 typedef struct kairos_client kairos_client_t;
 typedef struct kairos_event kairos_event_t;
@@ -198,9 +199,24 @@ KAIROS_API int32_t kairos_context_write(kairos_client_t* client, uint64_t sessio
 #define KAIROS_TURN_WHOLE_HISTORY 1u /* messages are the whole dialogue: match it with what is stored */
 #define KAIROS_TURN_NO_GENERATE 2u   /* append and prefill only */
 #define KAIROS_TURN_NO_REUSE 4u      /* recompute everything, as a stateless server would */
+#define KAIROS_TURN_ONE_CALL 8u      /* at most one tool call in the reply; otherwise up to 8 */
 
 #define KAIROS_ON_CANCEL_COMMIT 0  /* keep the user's message and the text so far, marked cancelled */
 #define KAIROS_ON_CANCEL_DISCARD 1 /* leave the session as it was */
+
+/* What the reply must be. Where tools are known to the session, a call is written in the format that
+ * the model was taught, and its arguments match the tool's JSON schema. */
+#define KAIROS_TOOL_CHOICE_AUTO 0     /* text or calls; a call that is begun is a valid one */
+#define KAIROS_TOOL_CHOICE_NONE 1     /* text only */
+#define KAIROS_TOOL_CHOICE_REQUIRED 2 /* at least one call */
+#define KAIROS_TOOL_CHOICE_NAMED 3    /* one call of tool_name */
+#define KAIROS_TOOL_CHOICE_FREE 4     /* nothing is enforced; a broken call comes back as text */
+
+/* kairos_generation.constraint_kind: what the reply's text must match */
+#define KAIROS_CONSTRAINT_NONE 0
+#define KAIROS_CONSTRAINT_JSON_SCHEMA 1
+#define KAIROS_CONSTRAINT_REGEX 2 /* of the whole text, Rust syntax */
+#define KAIROS_CONSTRAINT_LARK 3  /* a grammar, llguidance's dialect of Lark; its start rule is `start` */
 
 /* kairos_generation.flags: fields for the sidecar's filter to choose ("auto") */
 #define KAIROS_AUTO_TEMPERATURE 1u
@@ -241,8 +257,9 @@ typedef struct kairos_generation {
   const kairos_string_t* stops; /* at most 16 of at most 256 bytes */
   const kairos_logit_bias_t* biases;
   uint32_t bias_count;        /* at most 1024 */
-  uint32_t reserved0;
-  uint64_t reserved[4];
+  int32_t constraint_kind;    /* KAIROS_CONSTRAINT_* */
+  kairos_string_t constraint; /* at most 256 KiB */
+  uint64_t reserved[2];
 } kairos_generation_t;
 
 typedef struct kairos_turn_options {
@@ -259,9 +276,10 @@ typedef struct kairos_turn_options {
   uint32_t deadline_ms;            /* from submit; 0: none */
   int32_t priority;                /* -100..100, added to the session's */
   int32_t on_cancel;               /* KAIROS_ON_CANCEL_* */
-  uint32_t reserved0;
+  int32_t tool_choice;             /* KAIROS_TOOL_CHOICE_* */
   const kairos_generation_t* generation; /* null: defaults */
-  uint64_t reserved[4];
+  kairos_string_t tool_name;       /* for KAIROS_TOOL_CHOICE_NAMED, at most 128 bytes */
+  uint64_t reserved[2];
 } kairos_turn_options_t;
 
 KAIROS_API void kairos_message_init(kairos_message_t* message);
@@ -351,6 +369,7 @@ typedef struct kairos_final {
   int32_t phase;              /* KAIROS_PHASE_* after the turn */
   int32_t replayed;           /* 1: stored reply of an earlier turn with this idempotency key */
   char rule[48];              /* name of the filter rule that decided, zero padded */
+  uint64_t forced_tokens;     /* of the generated, those that a constraint left no choice in */
 } kairos_final_t;
 
 /* Next event of this client: 1 and *event, or 0 on time-out. */
