@@ -289,7 +289,8 @@ void BatchEngine::PlanMasks() {
     TokenConstraint* constraint = sequence->spec.constraint.get();
     if (constraint == nullptr) continue;
     sequence->mask.resize(MaskWords(model_.parameters().vocabulary));
-    masks_.push_back({constraint, sequence->mask});
+    masks_.push_back({constraint, sequence->mask,
+                      sequence->spec.max_new_tokens - sequence->generated(), false});
   }
 }
 

@@ -38,7 +38,7 @@ void MaskThread::Run() {
     if (stopping_) return;
     const std::span<MaskJob> jobs = jobs_;
     lock.unlock();
-    for (MaskJob& job : jobs) job.done = job.constraint->ComputeMask(job.mask);
+    for (MaskJob& job : jobs) job.done = job.constraint->ComputeMask(job.mask, job.tokens_left);
     lock.lock();
     jobs_ = {};
     ended_.notify_one();

@@ -19,6 +19,7 @@ namespace kairos {
 struct MaskJob {
   TokenConstraint* constraint = nullptr;
   std::span<uint32_t> mask;
+  uint32_t tokens_left = 0;
   bool done = false;  // set by Wait: false where the constraint cannot go on
 };
 

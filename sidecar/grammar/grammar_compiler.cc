@@ -8,6 +8,7 @@
 #include <list>
 
 #include "base/check.h"
+#include "sidecar/grammar/closing_order.h"
 
 namespace kairos {
 namespace {
@@ -28,13 +29,22 @@ using MatcherHandle = std::unique_ptr<LlgMatcher, FreeMatcher>;
 
 class GrammarConstraint final : public TokenConstraint {
  public:
-  GrammarConstraint(MatcherHandle matcher, TokenId end)
-      : matcher_(std::move(matcher)), end_(end) {}
+  GrammarConstraint(MatcherHandle matcher, TokenId end, const ClosingOrder& closing)
+      : matcher_(std::move(matcher)), end_(end), closing_(closing) {}
 
-  bool ComputeMask(std::span<uint32_t> mask) override {
-    const size_t bytes = llg_matcher_get_mask_byte_size(matcher_.get());
-    KAIROS_CHECK(mask.size_bytes() >= bytes);
-    return llg_matcher_compute_mask_into(matcher_.get(), mask.data(), bytes) == 0;
+  bool ComputeMask(std::span<uint32_t> mask, uint32_t tokens_left) override {
+    if (!MaskOf(matcher_.get(), mask)) return false;
+    // The way to the end is measured anew only as the tokens that are left come near it.
+    if (tokens_left > way_to_end_ + 2 * kSpareTokens) return true;
+    way_to_end_ = WayToEnd(tokens_left);
+    if (tokens_left > way_to_end_ + kSpareTokens || llg_matcher_is_accepting(matcher_.get())) {
+      return true;
+    }
+    if (const std::optional<TokenId> token = closing_.Choose(mask)) {
+      std::fill(mask.begin(), mask.end(), 0);
+      mask[static_cast<size_t>(*token) / 32] = 1u << (*token % 32);
+    }
+    return true;
   }
 
   bool Consume(TokenId token) override {
@@ -53,8 +63,36 @@ class GrammarConstraint final : public TokenConstraint {
   }
 
  private:
+  static bool MaskOf(LlgMatcher* matcher, std::span<uint32_t> mask) {
+    const size_t bytes = llg_matcher_get_mask_byte_size(matcher);
+    KAIROS_CHECK(mask.size_bytes() >= bytes);
+    return llg_matcher_compute_mask_into(matcher, mask.data(), bytes) == 0;
+  }
+
+  // Tokens that it takes to end the text from here, as `closing_` goes; at most a little above
+  // `limit`, since no more is of interest.
+  uint32_t WayToEnd(uint32_t limit) {
+    const MatcherHandle walker(llg_clone_matcher(matcher_.get()));
+    std::vector<uint32_t> mask((llg_matcher_get_mask_byte_size(walker.get()) + 3) / 4);
+    uint32_t way = 0;
+    while (way <= limit && !llg_matcher_is_accepting(walker.get())) {
+      if (!MaskOf(walker.get(), mask)) return limit + 1;
+      const std::optional<TokenId> token = closing_.Choose(mask);
+      if (!token || llg_matcher_consume_token(walker.get(), static_cast<uint32_t>(*token)) != 0) {
+        return limit + 1;
+      }
+      ++way;
+    }
+    return way + 1;  // the end token
+  }
+
+  static constexpr uint32_t kSpareTokens = 32;  // one token may lengthen the way by several
+  static constexpr uint32_t kFirstLook = 192;   // tokens left at which the way is first measured
+
   MatcherHandle matcher_;
   TokenId end_;
+  const ClosingOrder& closing_;
+  uint32_t way_to_end_ = kFirstLook;
 };
 
 // The first line, which has the reason; the rest quotes the grammar.
@@ -67,7 +105,8 @@ std::string Shorten(const char* words) {
 
 class LlguidanceCompiler final : public GrammarCompiler {
  public:
-  explicit LlguidanceCompiler(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  explicit LlguidanceCompiler(const Tokenizer& tokenizer)
+      : tokenizer_(tokenizer), closing_(tokenizer) {}
 
   bool Open(std::string* error) {
     const uint32_t size = tokenizer_.vocabulary_size();
@@ -136,7 +175,7 @@ class LlguidanceCompiler final : public GrammarCompiler {
     }
     MatcherHandle copy(llg_clone_matcher(cache_.front().matcher.get()));
     return std::unique_ptr<TokenConstraint>(
-        std::make_unique<GrammarConstraint>(std::move(copy), end_));
+        std::make_unique<GrammarConstraint>(std::move(copy), end_, closing_));
   }
 
  private:
@@ -159,6 +198,7 @@ class LlguidanceCompiler final : public GrammarCompiler {
   }
 
   const Tokenizer& tokenizer_;
+  const ClosingOrder closing_;
   TokenId end_ = -1;
   TokenizerHandle handle_;
   std::list<Compiled> cache_;  // most recently used first

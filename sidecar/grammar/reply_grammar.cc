@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/json_depth.h"
@@ -32,6 +33,37 @@ std::string Dump(const Json& json) {
 
 // A string as grammar text: the dialect quotes like JSON.
 std::string Quote(std::string_view text) { return Dump(Json(std::string(text))); }
+
+bool HasType(const Json& schema, const char* type) {
+  const auto found = schema.find("type");
+  if (found == schema.end()) return false;
+  if (found->is_array()) return std::find(found->begin(), found->end(), type) != found->end();
+  return *found == type;
+}
+
+// JSON numbers have no limit; the programs that read them do. Where a schema names none, integers
+// stay what every reader can hold exactly, and others are plain decimals.
+void BoundNumbers(Json* schema) {
+  if (schema->is_array()) {
+    for (Json& element : *schema) BoundNumbers(&element);
+    return;
+  }
+  if (!schema->is_object()) return;
+  for (auto& [key, value] : schema->items()) {
+    if (key != "const" && key != "enum" && key != "default" && key != "examples") {
+      BoundNumbers(&value);
+    }
+  }
+  const bool number = HasType(*schema, "number");
+  if (!number && !HasType(*schema, "integer")) return;
+  for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+                          "multipleOf", "const", "enum"}) {
+    if (schema->contains(key)) return;
+  }
+  const int64_t most = number ? 1'000'000'000'000'000'000 : (int64_t{1} << 53) - 1;
+  (*schema)["minimum"] = -most;
+  (*schema)["maximum"] = most;
+}
 
 // Spacing as models are taught it. It is also what makes long runs of white space impossible.
 void FixSpacing(Json* schema) {
@@ -74,6 +106,12 @@ Status ReadTool(size_t index, const Json& entry, Tool* tool, std::string* error)
   } else if (*type != "object") {
     return Bad(error, what + ": \"type\" must be \"object\"");
   }
+  // A call has the arguments that its tool declares, and no others.
+  if (tool->schema.contains("properties") && !tool->schema.contains("additionalProperties") &&
+      !tool->schema.contains("patternProperties")) {
+    tool->schema["additionalProperties"] = false;
+  }
+  BoundNumbers(&tool->schema);
   FixSpacing(&tool->schema);
   return Status();
 }
@@ -130,6 +168,7 @@ class GrammarWriter {
       if (schema.is_discarded()) return Bad(error, "constraint: the schema is not JSON");
       if (schema.is_boolean()) schema = schema.get<bool>() ? Json::object() : Json{{"not", {}}};
       KAIROS_RETURN_IF_ERROR(ReadSchema("constraint", &schema, error));
+      BoundNumbers(&schema);
       FixSpacing(&schema);
       AddBeside("constraint", {{"name", "text"}, {"json_schema", std::move(schema)}});
     } else if (rules.kind == ConstraintKind::kRegex) {

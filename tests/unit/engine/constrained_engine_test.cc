@@ -16,7 +16,8 @@ class SetCycle final : public TokenConstraint {
  public:
   explicit SetCycle(std::vector<std::set<TokenId>> sets) : sets_(std::move(sets)) {}
 
-  bool ComputeMask(std::span<uint32_t> mask) override {
+  bool ComputeMask(std::span<uint32_t> mask, uint32_t tokens_left) override {
+    EXPECT_EQ(tokens_left, left_at_start - at_) << "of the reply";
     if (at_ == masks_until) return false;
     std::fill(mask.begin(), mask.end(), 0);
     for (const TokenId token : sets_[at_ % sets_.size()]) {
@@ -35,6 +36,7 @@ class SetCycle final : public TokenConstraint {
   }
 
   bool jumps = true;
+  size_t left_at_start = 30;
   size_t masks_until = SIZE_MAX;
 
  private:
@@ -109,6 +111,7 @@ TEST_F(ConstrainedEngineTest, JumpingAheadChangesNoTokenAndSavesSteps) {
       EngineHarness harness(*model_, Options());
       auto constraint = std::make_shared<SetCycle>(kSets);
       constraint->jumps = jumps;
+      constraint->left_at_start = 60;
       const SequenceResult result = harness.RunAlone(Spec(harness, length, 60, constraint));
       said.push_back(result.tokens);
       steps.push_back(harness.engine().counters().steps.load());
@@ -121,8 +124,9 @@ TEST_F(ConstrainedEngineTest, JumpingAheadChangesNoTokenAndSavesSteps) {
 
 TEST_F(ConstrainedEngineTest, ForcedTokensRespectTheirLimitAndStopStrings) {
   EngineHarness harness(*model_, Options());
-  const SequenceId limited =
-      harness.Submit(Spec(harness, 10, 2, std::make_shared<SetCycle>(kSets)));
+  auto two = std::make_shared<SetCycle>(kSets);
+  two->left_at_start = 2;
+  const SequenceId limited = harness.Submit(Spec(harness, 10, 2, two));
   harness.Run();
   EXPECT_EQ(harness.result(limited).tokens.size(), 2u);
   EXPECT_EQ(harness.result(limited).finished->cause, FinishCause::kLength);
@@ -141,7 +145,7 @@ TEST_F(ConstrainedEngineTest, ForcedTokensRespectTheirLimitAndStopStrings) {
 
 TEST_F(ConstrainedEngineTest, LogprobsAreGivenForEveryToken) {
   EngineHarness harness(*model_, Options());
-  SequenceSpec spec = Spec(harness, 10, 12, std::make_shared<SetCycle>(kSets));
+  SequenceSpec spec = Spec(harness, 10, 30, std::make_shared<SetCycle>(kSets));
   spec.sampling.want_logprobs = true;
   const SequenceResult result = harness.RunAlone(std::move(spec));
   EXPECT_EQ(result.finished->forced, 0u);
@@ -163,7 +167,7 @@ TEST_F(ConstrainedEngineTest, AConstraintThatGivesUpEndsItsSequenceAlone) {
 
 TEST_F(ConstrainedEngineTest, TheGrammarPrevailsOverBansOfAllItAllows) {
   EngineHarness harness(*model_, Options());
-  SequenceSpec spec = Spec(harness, 10, 6, std::make_shared<SetCycle>(kSets));
+  SequenceSpec spec = Spec(harness, 10, 30, std::make_shared<SetCycle>(kSets));
   for (const TokenId token : {7, 8, 9, 10}) {
     spec.sampling.biases.emplace_back(token, -std::numeric_limits<float>::infinity());
   }

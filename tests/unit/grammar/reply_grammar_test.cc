@@ -17,6 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr uint32_t kPlenty = 1u << 20;  // tokens left
+
 constexpr std::string_view kTools = R"([
   {"type": "function", "function": {"name": "weather", "parameters": {"type": "object",
    "properties": {"unit": {"enum": ["C", "F"]}, "days": {"type": "integer", "minimum": 1,
@@ -57,7 +59,7 @@ class ReplyGrammarTest : public testing::Test {
     std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
     std::string text;
     while (text.size() < bytes_max) {
-      EXPECT_TRUE(constraint.ComputeMask(mask));
+      EXPECT_TRUE(constraint.ComputeMask(mask, kPlenty));
       std::vector<TokenId> allowed;
       for (uint32_t token = 0; token < tokenizer_->vocabulary_size(); ++token) {
         if (mask[token / 32] >> (token % 32) & 1) allowed.push_back(static_cast<TokenId>(token));
@@ -78,11 +80,11 @@ class ReplyGrammarTest : public testing::Test {
   bool Accepts(TokenConstraint& constraint, std::string_view text) {
     std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
     for (const TokenId token : tokenizer_->Encode(text, false).tokens) {
-      if (!constraint.ComputeMask(mask)) return false;
+      if (!constraint.ComputeMask(mask, kPlenty)) return false;
       if ((mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) == 0) return false;
       if (!constraint.Consume(token)) return false;
     }
-    if (!constraint.ComputeMask(mask)) return false;
+    if (!constraint.ComputeMask(mask, kPlenty)) return false;
     return (mask[static_cast<size_t>(end_) / 32] >> (end_ % 32) & 1) != 0;
   }
 
@@ -288,6 +290,54 @@ TEST_F(ReplyGrammarTest, UnsupportedKeywordsAreNamedByTheCompiler) {
   }
 }
 
+TEST_F(ReplyGrammarTest, NumbersStayWithinWhatReadersHold) {
+  const ReplyRules rules = Matching(
+      ConstraintKind::kJsonSchema,
+      R"({"type": "array", "items": {"type": ["integer", "null"]}, "minItems": 1})");
+  EXPECT_TRUE(Accepts(*Make(rules, ""), "[9007199254740991, null, -5]"));
+  EXPECT_FALSE(Accepts(*Make(rules, ""), "[9007199254740992]"));
+  const ReplyRules number = Matching(ConstraintKind::kJsonSchema, R"({"type": "number"})");
+  EXPECT_TRUE(Accepts(*Make(number, ""), "-12345678901234567.25"));
+  EXPECT_FALSE(Accepts(*Make(number, ""), "1e999"));
+  const ReplyRules bounded =
+      Matching(ConstraintKind::kJsonSchema, R"({"type": "integer", "minimum": 0})");
+  EXPECT_TRUE(Accepts(*Make(bounded, ""), "90071992547409920"));
+}
+
+// However few tokens are left, a reply that can be ended in time is.
+TEST_F(ReplyGrammarTest, RepliesEndWithinTheirTokens) {
+  const std::string schema = R"({"type": "object", "properties": {
+    "text": {"type": "string"}, "list": {"type": "array", "items": {"type": "object",
+      "properties": {"n": {"type": "number"}}, "required": ["n"],
+      "additionalProperties": false}},
+    "kind": {"enum": ["first", "second"]}}, "required": ["text", "list", "kind"],
+    "additionalProperties": false})";
+  for (const uint32_t limit : {120u, 200u, 400u}) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      const auto constraint = Make(Matching(ConstraintKind::kJsonSchema, schema), "");
+      std::mt19937_64 random(seed);
+      std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
+      std::string text;
+      bool ended = false;
+      for (uint32_t left = limit; left > 0 && !ended; --left) {
+        ASSERT_TRUE(constraint->ComputeMask(mask, left));
+        std::vector<TokenId> allowed;
+        for (uint32_t token = 0; token < tokenizer_->vocabulary_size(); ++token) {
+          if (mask[token / 32] >> (token % 32) & 1) allowed.push_back(static_cast<TokenId>(token));
+        }
+        ASSERT_FALSE(allowed.empty());
+        const TokenId token = allowed[random() % allowed.size()];
+        ended = token == end_;
+        if (ended) break;
+        ASSERT_TRUE(constraint->Consume(token));
+        text += tokenizer_->TokenBytes(token, true);
+      }
+      EXPECT_TRUE(ended) << limit << " tokens, seed " << seed << ": " << text;
+      EXPECT_TRUE(Json::parse(text, nullptr, false).is_object()) << text;
+    }
+  }
+}
+
 // A grammar is compiled once for many turns; copies do not disturb each other.
 TEST_F(ReplyGrammarTest, CopiesOfOneGrammarGoTheirOwnWay) {
   const ReplyRules rules = Matching(ConstraintKind::kRegex, "(ab|cd)+");
@@ -298,7 +348,7 @@ TEST_F(ReplyGrammarTest, CopiesOfOneGrammarGoTheirOwnWay) {
   EXPECT_TRUE(first->Consume(a));
   EXPECT_TRUE(second->Consume(c));
   std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
-  ASSERT_TRUE(first->ComputeMask(mask));
+  ASSERT_TRUE(first->ComputeMask(mask, kPlenty));
   EXPECT_EQ(mask[static_cast<size_t>(a) / 32] >> (a % 32) & 1, 0u);
   for (int i = 0; i < 600; ++i) ASSERT_NE(Make(rules, ""), nullptr);  // past its renewal
   EXPECT_FALSE(second->Consume(a));
