@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "sidecar/chat/tool_calls.h"
+
 namespace kairos {
 
 bool TextThread::Submit(TextJob&& job) {
@@ -40,6 +42,7 @@ TextResult TextThread::Run(const TextJob& job) const {
   EncodeResult encoded = tokenizer_.Encode(prompt->spans);
   result.message_ends = TokenEnds(*prompt, encoded);
   result.tokens = std::move(encoded.tokens);
+  result.tool_names = ToolNames(job.tools_json);
   result.dropped_bytes = encoded.dropped_bytes;
   result.used_fallback = prompt->used_fallback;
   return result;

@@ -32,6 +32,7 @@ struct TextResult {
   std::string error;                     // words for the client
   std::vector<TokenId> tokens;
   std::vector<uint32_t> message_ends;    // token count after each added message
+  std::vector<std::string> tool_names;   // in the job's tool list
   uint64_t dropped_bytes = 0;
   bool used_fallback = false;
 };

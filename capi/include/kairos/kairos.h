@@ -70,6 +70,14 @@ extern "C" {
 #define KAIROS_DETAIL_PROTOCOL 13       /* the peer broke the ring protocol; attachment closed */
 #define KAIROS_DETAIL_KV_FULL 14        /* this turn cannot fit the configured KV memory */
 #define KAIROS_DETAIL_TEMPLATE 15       /* the chat template refused or ran out of budget */
+/* Of a text event: the text is a tool call that could not be read, as the model wrote it. */
+#define KAIROS_DETAIL_CALL_MALFORMED 16    /* not JSON, or not the model's notation of calls */
+#define KAIROS_DETAIL_CALL_NO_NAME 17
+#define KAIROS_DETAIL_CALL_NO_ARGUMENTS 18 /* none, or no JSON object of them */
+#define KAIROS_DETAIL_CALL_TOO_DEEP 19     /* nested deeper than 64 */
+#define KAIROS_DETAIL_CALL_UNFINISHED 20   /* the reply ended within it */
+#define KAIROS_DETAIL_CALL_UNKNOWN_TOOL 21 /* the name is not in the turn's tool list */
+#define KAIROS_DETAIL_CALL_TOO_LARGE 22    /* more than 256 KiB, or the reply's 65th */
 
 typedef struct kairos_client kairos_client_t;
 typedef struct kairos_event kairos_event_t;
@@ -278,12 +286,16 @@ KAIROS_API int32_t kairos_turn_cancel(kairos_client_t* client, uint64_t request_
 /* ---- Events ----------------------------------------------------------------------------------- */
 
 #define KAIROS_EVENT_ACCEPTED 1  /* session id and base version are known; the turn is queued */
-#define KAIROS_EVENT_TEXT 2      /* kairos_event_text: whole UTF-8 characters, kairos_event_tokens */
+#define KAIROS_EVENT_TEXT 2      /* kairos_event_text: whole UTF-8 characters, without the markup of
+                                    calls; kairos_event_tokens: those generated since, markup too;
+                                    kairos_event_detail: 0, or a KAIROS_DETAIL_CALL_* */
 #define KAIROS_EVENT_TOOL_CALL 3 /* kairos_event_text: {"id","name","arguments"} */
 #define KAIROS_EVENT_LOGPROBS 4  /* kairos_event_text: JSON of tokens and alternatives */
 #define KAIROS_EVENT_FINAL 5     /* kairos_event_final; the last event of a turn that was accepted */
 #define KAIROS_EVENT_ERROR 6     /* code, detail, text; the last event of a turn that was not done */
 #define KAIROS_EVENT_REPLY 7     /* result of a blocking call */
+#define KAIROS_EVENT_REASONING 8 /* kairos_event_text: what the model thinks before it answers;
+                                    kairos_event_tokens */
 
 #define KAIROS_PLAN_FULL_COMPUTE 1
 #define KAIROS_PLAN_CONTINUATION 2

@@ -68,7 +68,7 @@ TEST(WireFormat, IsFoundByItsNameAndByItsFamily) {
 TEST(WireFormat, KeepsTheRulesOfItsTable) {
   for (const WireFormat& format : WireFormats()) {
     SCOPED_TRACE(format.name);
-    std::vector<std::string_view> opens{format.reasoning_open};
+    std::vector<std::string_view> opens{format.reasoning_open, format.stop};
     ASSERT_FALSE(format.blocks.empty());
     for (const CallBlock& block : format.blocks) {
       opens.push_back(block.open);
