@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON parsers recurse: nesting is bounded before one of them sees foreign text.
+// How deep JSON text nests, asked before a parser that recurses, or builds values that do, sees it.
+// Pure; any thread.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 namespace kairos {
 
-// Whether `text`, taken as JSON, nests arrays and objects at most `depth_max` deep. Any text.
-inline bool JsonDepthWithin(std::string_view text, int depth_max) {
-  int depth = 0;
+// False when arrays and objects are open more than `depth_max` deep at any place. The text need not
+// be valid JSON; brackets inside strings do not count.
+inline bool JsonNestsWithin(std::string_view json, uint32_t depth_max) {
+  uint32_t depth = 0;
   bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
     if (in_string) {
       if (c == '\\') ++i;
       if (c == '"') in_string = false;
@@ -19,7 +22,7 @@ inline bool JsonDepthWithin(std::string_view text, int depth_max) {
       in_string = true;
     } else if (c == '{' || c == '[') {
       if (++depth > depth_max) return false;
-    } else if (c == '}' || c == ']') {
+    } else if ((c == '}' || c == ']') && depth > 0) {
       --depth;
     }
   }

@@ -181,8 +181,8 @@ static_assert(sizeof(WireTurn) == 160 && offsetof(WireTurn, deadline_ms) == 32 &
 // Every reply but pong.
 struct WireReply {
   uint32_t fixed_size;
-  int32_t code;               // kError, kResult: positive KAIROS_*
-  int32_t detail;
+  int32_t code;               // kError, kResult: positive KAIROS_*; kText: 0 or kReasoningText
+  int32_t detail;             // kError, kResult, kText
   uint32_t session_bytes;     // size of one kairos_session_t in `sessions`
   uint64_t session_id;
   uint64_t version;
@@ -193,6 +193,10 @@ struct WireReply {
 };
 static_assert(sizeof(WireReply) == 64 && offsetof(WireReply, session_id) == 16 &&
               offsetof(WireReply, text) == 32 && offsetof(WireReply, final) == 56);
+
+// `code` of a text record whose text is reasoning. It has no record type of its own: a library that
+// does not know it takes the text for what it always was, text.
+inline constexpr int32_t kReasoningText = 1;
 
 // Carried inside replies, so frozen here too.
 static_assert(sizeof(kairos_session_t) == 288 && offsetof(kairos_session_t, label) == 96);

@@ -8,7 +8,6 @@ made into the dialogue itself, says so, and the rest of the loop is the same.
 """
 
 import json
-import re
 import sys
 
 from show import SHORT, connect, run_turn
@@ -35,19 +34,11 @@ def get_weather(city: str) -> dict:
     return WEATHER.get(city, {"error": "unknown city"})
 
 
-def find_call(text: str, calls: list) -> tuple[str, dict] | None:
-    """Id and arguments of the call, from an event or as the model wrote it into its text."""
+def find_call(calls: list) -> tuple[str, dict] | None:
+    """Id and arguments of the call, if there is one."""
     for call in calls:
         if call.name == "get_weather" and isinstance(call.arguments, dict):
             return call.id, call.arguments
-    written = re.search(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", text, re.S)
-    if written:
-        try:
-            call = json.loads(written.group(1))
-        except ValueError:
-            return None
-        if call.get("name") == "get_weather" and isinstance(call.get("arguments"), dict):
-            return "call_1", call["arguments"]
     return None
 
 
@@ -56,14 +47,14 @@ def main() -> None:
         session = client.create_session(label="weather agent")
         question = "What is the weather in Oslo?"
         print(">", question)
-        text, calls, _ = run_turn(session, [
+        _, calls, _ = run_turn(session, [
             {"role": "system",
              "content": "You help with questions about the weather. Use the tool."},
             {"role": "user", "content": question},
         ], tools=TOOLS, generation=SHORT)
 
         messages = []
-        call = find_call(text, calls)
+        call = find_call(calls)
         if call is None:
             print("  [the model did not call the tool; the call is scripted]")
             call = ("call_1", {"city": "Oslo"})

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "sidecar/chat/wire_format.h"
 #include "sidecar/context/context_filter.h"
 #include "sidecar/control/control_server.h"
 #include "sidecar/daemon/instance_lock.h"
@@ -74,6 +75,7 @@ struct Daemon::Body {
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatRenderer> renderer;
   std::unique_ptr<GrammarCompiler> grammars;
+  WireFamily wire_family = WireFamily::kChatMl;
   std::unique_ptr<KvArena> arena;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<TextThread> text;
@@ -157,13 +159,14 @@ int Daemon::OpenModel(const DaemonOptions& options, std::string* error) {
   ModelSigns signs;
   signs.architecture = (*file)->String("general.architecture").value_or("");
   signs.template_source = source;
-  signs.has_token = [&body](std::string_view text) {
+  signs.has_token = [&](std::string_view text) {
     return body.tokenizer->Encode(text, true).tokens.size() == 1;
   };
-  const WireFormat& format = WireFormatOf(ChooseWireFamily(signs));
+  body.wire_family = ChooseWireFamily(signs);
+  const WireFormat& format = WireFormatOf(body.wire_family);
   body.text = std::make_unique<TextThread>(*body.renderer, *body.tokenizer, format, *body.grammars);
 
-  LogInfo("daemon", "model_loaded kernels={} fingerprint={} weight_bytes={} tool_format={}",
+  LogInfo("daemon", "model_loaded kernels={} fingerprint={} weight_bytes={} wire_format={}",
           kernels->name, body.model->FingerprintHex(), body.model->weight_bytes(), format.name);
   return OpenEngine(options, ReadTokenBytes(**file), error);
 }
@@ -177,6 +180,9 @@ int Daemon::OpenEngine(const DaemonOptions& options, std::vector<std::string> to
     const auto id = static_cast<TokenId>(token);
     if (body.tokenizer->IsEndOfGeneration(id)) engine.end_tokens.push_back(id);
   }
+  const std::string_view stop = WireFormatOf(body.wire_family).stop;
+  const std::vector<TokenId> stop_tokens = body.tokenizer->Encode(stop, true).tokens;
+  if (stop_tokens.size() == 1) engine.end_tokens.push_back(stop_tokens[0]);
   const uint64_t slot_bytes = SlotBytes(body.model->kv_geometry());
   const uint64_t slots = options.kv_bytes / slot_bytes;
   if (slots < 4 || slots > 0xfffffff0u) {
@@ -234,6 +240,7 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
   conductor.router = options.router;
   conductor.grants = options.grants;
   conductor.model = body.model->FingerprintHex();
+  conductor.wire_family = body.wire_family;
   conductor.kv_slots = body.arena->slots();
   body.conductor = std::make_unique<Conductor>(
       Conductor::Parts{*body.engine, *body.journal, *body.text, *body.tokenizer, RuleFilter(),

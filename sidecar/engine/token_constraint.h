@@ -21,9 +21,9 @@ class TokenConstraint {
   virtual ~TokenConstraint() = default;
 
   // Sets the bits of the tokens that may come now, in MaskWords(vocabulary) words; end tokens are
-  // among them only where the text may end. `tokens_left` may still come, this one included: when it
-  // runs short, only what leads to an end in time is left in. False where the grammar's work limits
-  // are reached.
+  // among them only where the text may end. `tokens_left` may still come, this one included: when
+  // they run short, only what leads to an end in time is left in. False where the grammar's work
+  // limits are reached.
   [[nodiscard]] virtual bool ComputeMask(std::span<uint32_t> mask, uint32_t tokens_left) = 0;
   // Goes on by a token of the last mask. False where it was none, or a limit is reached.
   [[nodiscard]] virtual bool Consume(TokenId token) = 0;

@@ -17,8 +17,8 @@ class ClosingOrder {
  public:
   explicit ClosingOrder(const Tokenizer& tokenizer);
 
-  // Of the tokens of `mask`, one that brings the end of JSON text nearest: an end token, what closes
-  // most, what separates, plain characters, what opens; nothing where the mask is empty.
+  // Of the tokens of `mask`, one that brings the end of JSON text nearest: an end token, what
+  // closes most, what separates, plain characters, what opens. Nothing where the mask is empty.
   std::optional<TokenId> Choose(std::span<const uint32_t> mask) const;
 
  private:

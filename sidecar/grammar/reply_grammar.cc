@@ -15,7 +15,7 @@ namespace {
 // Properties are generated in the order in which the schema names them.
 using Json = nlohmann::ordered_json;
 
-constexpr int kDepthMax = 64;
+constexpr uint32_t kDepthMax = 64;
 
 struct Tool {
   std::string name;
@@ -118,7 +118,7 @@ Status ReadTool(size_t index, const Json& entry, Tool* tool, std::string* error)
 
 Status ReadTools(std::string_view tools_json, std::vector<Tool>* tools, std::string* error) {
   if (tools_json.empty()) return Status();
-  if (!JsonDepthWithin(tools_json, kDepthMax)) {
+  if (!JsonNestsWithin(tools_json, kDepthMax)) {
     return Bad(error, fmt::format("tools_json: nested deeper than {}", kDepthMax));
   }
   const Json list = Json::parse(tools_json.begin(), tools_json.end(), nullptr, false);
@@ -154,14 +154,14 @@ std::string RegexLiteral(std::string_view regex) {
 // of their own, so that nothing in them can reach the others.
 class GrammarWriter {
  public:
-  GrammarWriter(const WireFormat& format, const MarkerKindOf& kind_of)
-      : format_(format), kind_of_(kind_of) {}
+  GrammarWriter(const WireFormat& format, bool in_reasoning, const MarkerKindOf& kind_of)
+      : format_(format), in_reasoning_(in_reasoning), kind_of_(kind_of) {}
 
   Status AddText(const ReplyRules& rules, std::string* error) {
     if (rules.kind == ConstraintKind::kNone) return Status();
     has_text_ = true;
     if (rules.kind == ConstraintKind::kJsonSchema) {
-      if (!JsonDepthWithin(rules.constraint, kDepthMax)) {
+      if (!JsonNestsWithin(rules.constraint, kDepthMax)) {
         return Bad(error, fmt::format("constraint: nested deeper than {}", kDepthMax));
       }
       Json schema = Json::parse(rules.constraint, nullptr, false);
@@ -265,13 +265,14 @@ class GrammarWriter {
   std::string Reasoning() {
     // Where the opening is no token, the model was not trained to.
     const std::string_view open = format_.reasoning_open;
-    if (open.empty() || kind_of_(open) == MarkerKind::kText) return "";
+    if (open.empty() || (!in_reasoning_ && kind_of_(open) == MarkerKind::kText)) return "";
     rules_ += "THOUGHT: /(.|\\n)*/\nSPACE: /[ \\n]*/\n";
     if (IsControl(format_.reasoning_close)) {
       rules_ += fmt::format("thought: THOUGHT {}\n", format_.reasoning_close);
     } else {
       rules_ += fmt::format("thought[lazy]: THOUGHT {}\n", Quote(format_.reasoning_close));
     }
+    if (in_reasoning_) return "thought SPACE ";
     return fmt::format("({} thought SPACE)? ", Marker(format_.reasoning_open));
   }
 
@@ -283,6 +284,7 @@ class GrammarWriter {
   }
 
   const WireFormat& format_;
+  const bool in_reasoning_;
   const MarkerKindOf& kind_of_;
   std::string rules_;
   std::string call_names_;
@@ -296,7 +298,7 @@ class GrammarWriter {
 Result<ReplyGrammar> WriteReplyGrammar(const WireFormat& format, const ReplyRules& rules,
                                        std::string_view tools_json, const MarkerKindOf& kind_of,
                                        std::string* error) {
-  GrammarWriter writer(format, kind_of);
+  GrammarWriter writer(format, rules.in_reasoning, kind_of);
   KAIROS_RETURN_IF_ERROR(writer.AddText(rules, error));
   const bool has_text = rules.kind != ConstraintKind::kNone;
   std::vector<Tool> tools;

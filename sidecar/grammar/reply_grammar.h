@@ -28,6 +28,7 @@ struct ReplyRules {
   ToolChoice tool_choice = ToolChoice::kAuto;
   std::string tool_name;  // of kNamed
   bool one_call = false;  // at most
+  bool in_reasoning = false;  // the prompt ends inside the reasoning that it opens
   ConstraintKind kind = ConstraintKind::kNone;
   std::string constraint;  // what the text must match
 };

@@ -213,8 +213,7 @@ void Attachment::Deliver(Reply&& reply, uint64_t now_ns) {
     return;
   }
   active_ns_ = now_ns;
-  const bool is_stream = reply.kind == ReplyKind::kText || reply.kind == ReplyKind::kToolCall ||
-                         reply.kind == ReplyKind::kLogprobs;
+  const bool is_stream = IsStream(reply.kind);
   if (found->second.is_slow) {
     if (is_stream) return;
     if (reply.kind == ReplyKind::kFinal) {

@@ -40,7 +40,7 @@ Conductor::Conductor(Parts parts, const ConductorOptions& options,
       replies_(PushAndWake(parts.replies, parts.ingress)),
       control_replies_(PushAndWake(parts.control_replies, parts.control)),
       pipeline_({router_, kv_, device_.index(), parts.tokenizer, parts.filter, journal_, text_,
-                 engine_, replies_, options.model},
+                 engine_, replies_, WireFormatOf(options.wire_family), options.model},
                 options.turns),
       operations_({router_, kv_, device_.index(), pipeline_, journal_, options.model}) {
   pipeline_.SetDeleteWhenIdle([this](SessionId id) { operations_.DeleteIdle(id); });

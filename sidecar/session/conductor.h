@@ -14,6 +14,7 @@
 
 #include "base/spsc_queue.h"
 #include "base/waker.h"
+#include "sidecar/chat/wire_format.h"
 #include "sidecar/control/control_request.h"
 #include "sidecar/engine/engine.h"
 #include "sidecar/session/session_operations.h"
@@ -30,6 +31,7 @@ struct ConductorOptions {
   RouterLimits router;
   std::vector<NamespaceGrant> grants;
   std::string model;       // fingerprint
+  WireFamily wire_family = WireFamily::kChatMl;  // how the model writes tool calls
   uint32_t kv_slots = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kairos/kairos.h"
+#include "sidecar/chat/tool_calls.h"
 
 namespace kairos {
 
@@ -32,12 +33,14 @@ bool TextThread::DoWork() {
 TextResult TextThread::Run(const TextJob& job) const {
   TextResult result;
   result.ticket = job.ticket;
-  Constrain(job, &result);
-  if (result.status.ok() && !job.added.empty()) Render(job, &result);
+  ReplyRules rules = job.rules;
+  if (!job.added.empty()) Render(job, &result, &rules.in_reasoning);
+  if (result.status.ok()) Constrain(rules, job.tools_json, &result);
   return result;
 }
 
-void TextThread::Constrain(const TextJob& job, TextResult* result) const {
+void TextThread::Constrain(const ReplyRules& rules, const std::string& tools_json,
+                           TextResult* result) const {
   const auto kind_of = [this](std::string_view marker) {
     const EncodeResult encoded = tokenizer_.Encode(marker, true);
     if (encoded.tokens.size() != 1) return MarkerKind::kText;
@@ -45,7 +48,7 @@ void TextThread::Constrain(const TextJob& job, TextResult* result) const {
                                                    : MarkerKind::kToken;
   };
   Result<ReplyGrammar> reply =
-      WriteReplyGrammar(format_, job.rules, job.tools_json, kind_of, &result->error);
+      WriteReplyGrammar(format_, rules, tools_json, kind_of, &result->error);
   if (reply.ok() && reply->grammar.empty()) return;
   Status status = reply.status();
   if (reply.ok()) {
@@ -66,7 +69,7 @@ void TextThread::Constrain(const TextJob& job, TextResult* result) const {
   result->status = Status(status.code(), status.message(), KAIROS_DETAIL_GRAMMAR);
 }
 
-void TextThread::Render(const TextJob& job, TextResult* result) const {
+void TextThread::Render(const TextJob& job, TextResult* result, bool* in_reasoning) const {
   RenderRequest request;
   request.history = job.history;
   request.added = job.added;
@@ -78,9 +81,15 @@ void TextThread::Render(const TextJob& job, TextResult* result) const {
     result->status = prompt.status();
     return;
   }
+  if (!prompt->spans.empty() && !format_.reasoning_open.empty()) {
+    std::string_view end = prompt->spans.back().text;
+    end = end.substr(0, end.find_last_not_of(" \n") + 1);
+    *in_reasoning = end.ends_with(format_.reasoning_open);
+  }
   EncodeResult encoded = tokenizer_.Encode(prompt->spans);
   result->message_ends = TokenEnds(*prompt, encoded);
   result->tokens = std::move(encoded.tokens);
+  result->tool_names = ToolNames(job.tools_json);
   result->dropped_bytes = encoded.dropped_bytes;
   result->used_fallback = prompt->used_fallback;
 }

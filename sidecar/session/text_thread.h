@@ -36,6 +36,7 @@ struct TextResult {
   std::string error;                     // words for the client
   std::vector<TokenId> tokens;
   std::vector<uint32_t> message_ends;    // token count after each added message
+  std::vector<std::string> tool_names;   // in the job's tool list
   uint64_t dropped_bytes = 0;
   bool used_fallback = false;
   std::unique_ptr<TokenConstraint> constraint;  // or null: nothing is enforced
@@ -57,8 +58,9 @@ class TextThread {
 
  private:
   TextResult Run(const TextJob& job) const;
-  void Render(const TextJob& job, TextResult* result) const;
-  void Constrain(const TextJob& job, TextResult* result) const;
+  void Render(const TextJob& job, TextResult* result, bool* in_reasoning) const;
+  void Constrain(const ReplyRules& rules, const std::string& tools_json,
+                 TextResult* result) const;
   std::vector<uint32_t> TokenEnds(const RenderedPrompt& prompt, const EncodeResult& encoded) const;
 
   const ChatRenderer& renderer_;

@@ -12,9 +12,33 @@
 #include "sidecar/state/task_context.h"
 
 namespace kairos {
+namespace {
+
+// A marker that is one control token has no bytes otherwise.
+std::vector<TokenId> MarkerTokens(const WireFormat& format, const Tokenizer& tokenizer) {
+  std::vector<std::string_view> markers{format.reasoning_open, format.reasoning_close,
+                                        format.string_quote};
+  for (const CallBlock& block : format.blocks) {
+    markers.push_back(block.open);
+    markers.push_back(block.close);
+  }
+  std::vector<TokenId> tokens;
+  for (const std::string_view marker : markers) {
+    const std::vector<TokenId> encoded = tokenizer.Encode(marker, true).tokens;
+    if (encoded.size() == 1 && tokenizer.IsControl(encoded[0])) tokens.push_back(encoded[0]);
+  }
+  return tokens;
+}
+
+}  // namespace
 
 TurnPipeline::TurnPipeline(Parts parts, const TurnLimits& limits)
-    : parts_(std::move(parts)), limits_(limits) {}
+    : parts_(std::move(parts)),
+      callless_format_(parts_.format),
+      limits_(limits),
+      marker_tokens_(MarkerTokens(parts_.format, parts_.tokenizer)) {
+  callless_format_.blocks = {};
+}
 
 Turn* TurnPipeline::FindTurn(uint64_t id) {
   const auto found = turns_.find(id);
@@ -234,7 +258,7 @@ void TurnPipeline::ChooseKept(Turn& turn, Session& session) {
   turn.tools_changed = !head.messages.empty() && turn.tools_json != head.tools_json;
 
   if (turn.ask().flags & KAIROS_TURN_WHOLE_HISTORY) {
-    turn.match = MatchHistory(head, messages);
+    turn.match = MatchHistory(head, messages, parts_.format);
     turn.final.first_difference = turn.match.first_difference;
   } else if (turn.verdict.wants_reset &&
              (turn.ask().generation_flags & KAIROS_AUTO_CONTEXT) != 0) {
@@ -307,6 +331,7 @@ void TurnPipeline::OnText(TextResult&& result, uint64_t now_ns) {
   }
   turn->constraint = std::move(result.constraint);
   if (!turn->ask().tokens.empty()) return ComposeRaw(*turn, SessionOf(*turn));
+  turn->tool_names = std::move(result.tool_names);
   Compose(*turn, SessionOf(*turn), result);
 }
 

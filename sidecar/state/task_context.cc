@@ -7,6 +7,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/json_depth.h"
+
 namespace kairos {
 
 namespace {
@@ -49,27 +51,8 @@ Status Refuse(std::string* error, std::string words) {
   return {Code::kInvalidArgument, "task context is not valid"};
 }
 
-bool NestsTooDeep(std::string_view json) {
-  size_t depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kTaskContextDepthMax) return true;
-    } else if ((c == '}' || c == ']') && depth > 0) {
-      --depth;
-    }
-  }
-  return false;
-}
-
 Json Parse(std::string_view json) {
-  if (json.size() > kTaskContextBytesMax || NestsTooDeep(json)) {
+  if (json.size() > kTaskContextBytesMax || !JsonNestsWithin(json, kTaskContextDepthMax)) {
     return Json(Json::value_t::discarded);
   }
   return Json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
@@ -301,7 +284,7 @@ Status CheckTaskContext(std::string_view json, std::string* normalised, std::str
     return Refuse(error, "has " + std::to_string(json.size()) + " bytes, the limit is " +
                              std::to_string(kTaskContextBytesMax));
   }
-  if (NestsTooDeep(json)) {
+  if (!JsonNestsWithin(json, kTaskContextDepthMax)) {
     return Refuse(error, "nests deeper than " + std::to_string(kTaskContextDepthMax));
   }
   const Json parsed = Parse(json);
@@ -318,7 +301,7 @@ Status CheckTaskContext(std::string_view json, std::string* normalised, std::str
   }
   std::string text = Dump(checked);
   // Filling in absent fields may add a few bytes, and moving unknown ones may add a level.
-  if (text.size() > kTaskContextBytesMax || NestsTooDeep(text)) {
+  if (text.size() > kTaskContextBytesMax || !JsonNestsWithin(text, kTaskContextDepthMax)) {
     return Refuse(error, "in its normal form exceeds " + std::to_string(kTaskContextBytesMax) +
                              " bytes or " + std::to_string(kTaskContextDepthMax) + " levels");
   }

@@ -104,7 +104,7 @@ class SidecarSim {
     for (int i = 0; i < count; ++i) Round();
   }
   const Outcome& Settle(RequestId request) {
-    Rounds(120);
+    Rounds(200);
     return outcomes_[request.value];
   }
   const Outcome& Play(SessionId session, std::vector<ChatMessage> messages,

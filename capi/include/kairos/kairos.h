@@ -10,23 +10,19 @@
  *     words and kairos_last_detail() the finer cause, both per thread.
  *  2. Structs that you pass start with struct_size = sizeof the struct as you compiled it; use the
  *     kairos_*_init() function or KAIROS_INIT. Reserved fields are zero. Fields are only ever appended.
- *  3. Strings are UTF-8, given by pointer and size in bytes, need no terminator and are copied.
- *     A null pointer with size 0 means "not given".
+ *  3. Strings are UTF-8, not terminated, and copied. Null with size 0 means "not given".
  *  4. Memory that the library hands out is an event; free it with kairos_event_release().
  *  5. Threads: every call on a kairos_client_t may come from any thread, except that close must be the
  *     last one to start; a thread blocked in a call when close begins returns -KAIROS_CANCELLED.
  *     An event belongs to one thread at a time. No call takes callbacks and no thread is started.
- *  6. Fork: a child process cannot use its parent's clients (-KAIROS_FAILED_PRECONDITION with detail
- *     KAIROS_DETAIL_FORKED). Open a client after the fork.
- *  7. Blocking: calls with timeout_ms block at most that long (-1 waits without limit, 0 never
- *     blocks); the others do not block.
+ *  6. Fork: a child cannot use its parent's clients (KAIROS_DETAIL_FORKED). Open one after the fork.
+ *  7. Blocking: calls with timeout_ms block at most that long (-1: without limit); others never.
  */
 #ifndef KAIROS_KAIROS_H_
 #define KAIROS_KAIROS_H_
 
 #include <stddef.h>
 #include <stdint.h>
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -70,7 +66,15 @@ extern "C" {
 #define KAIROS_DETAIL_PROTOCOL 13       /* the peer broke the ring protocol; attachment closed */
 #define KAIROS_DETAIL_KV_FULL 14        /* this turn cannot fit the configured KV memory */
 #define KAIROS_DETAIL_TEMPLATE 15       /* the chat template refused or ran out of budget */
-#define KAIROS_DETAIL_GRAMMAR 16        /* tool schema or constraint cannot be enforced; the text says why */
+#define KAIROS_DETAIL_GRAMMAR 23        /* tool schema or constraint cannot be enforced; the text says why */
+/* Of a text event: the text is a tool call that could not be read, as the model wrote it. */
+#define KAIROS_DETAIL_CALL_MALFORMED 16    /* not JSON, or not the model's notation of calls */
+#define KAIROS_DETAIL_CALL_NO_NAME 17
+#define KAIROS_DETAIL_CALL_NO_ARGUMENTS 18 /* none, or no JSON object of them */
+#define KAIROS_DETAIL_CALL_TOO_DEEP 19     /* nested deeper than 64 */
+#define KAIROS_DETAIL_CALL_UNFINISHED 20   /* the reply ended within it */
+#define KAIROS_DETAIL_CALL_UNKNOWN_TOOL 21 /* the name is not in the turn's tool list */
+#define KAIROS_DETAIL_CALL_TOO_LARGE 22    /* more than 256 KiB, or the reply's 65th */
 
 typedef struct kairos_client kairos_client_t;
 typedef struct kairos_event kairos_event_t;
@@ -112,8 +116,7 @@ KAIROS_API void kairos_client_close(kairos_client_t* client);
 /* A descriptor that polls readable when kairos_event_next() may have something. Owned by the client.
  * Read events until 0 is returned before waiting on it again. */
 KAIROS_API int32_t kairos_client_fd(kairos_client_t* client);
-/* Echo of `size` payload bytes (0..65536) by the sidecar's ingress; returns the round trip in
- * nanoseconds. spin != 0 polls without sleeping. */
+/* Echo of 0..65536 bytes by the sidecar; returns nanoseconds. spin != 0 polls without sleeping. */
 KAIROS_API int64_t kairos_client_ping(kairos_client_t* client, uint32_t size, int32_t spin,
                                       int32_t timeout_ms);
 
@@ -204,15 +207,13 @@ KAIROS_API int32_t kairos_context_write(kairos_client_t* client, uint64_t sessio
 #define KAIROS_ON_CANCEL_COMMIT 0  /* keep the user's message and the text so far, marked cancelled */
 #define KAIROS_ON_CANCEL_DISCARD 1 /* leave the session as it was */
 
-/* What the reply must be. Where tools are known to the session, a call is written in the format that
- * the model was taught, and its arguments match the tool's JSON schema. */
+/* What the reply must be, where the session knows tools: arguments of calls match their schemas. */
 #define KAIROS_TOOL_CHOICE_AUTO 0     /* text or calls; a call that is begun is a valid one */
 #define KAIROS_TOOL_CHOICE_NONE 1     /* text only */
 #define KAIROS_TOOL_CHOICE_REQUIRED 2 /* at least one call */
 #define KAIROS_TOOL_CHOICE_NAMED 3    /* one call of tool_name */
 #define KAIROS_TOOL_CHOICE_FREE 4     /* nothing is enforced; a broken call comes back as text */
-
-/* kairos_generation.constraint_kind: what the reply's text must match */
+/* kairos_generation.constraint_kind: what the reply's text must match. 0: nothing */
 #define KAIROS_CONSTRAINT_NONE 0
 #define KAIROS_CONSTRAINT_JSON_SCHEMA 1
 #define KAIROS_CONSTRAINT_REGEX 2 /* of the whole text, Rust syntax */
@@ -285,9 +286,8 @@ typedef struct kairos_turn_options {
 KAIROS_API void kairos_message_init(kairos_message_t* message);
 KAIROS_API void kairos_generation_init(kairos_generation_t* generation);
 KAIROS_API void kairos_turn_options_init(kairos_turn_options_t* options);
-/* Queues a turn and returns its request id. -KAIROS_RESOURCE_EXHAUSTED with KAIROS_DETAIL_RING_FULL
- * means: read events, then try again. A turn larger than the request ring goes out in pieces, as
- * events are read. */
+/* Queues a turn and returns its request id. KAIROS_DETAIL_RING_FULL means: read events, then try
+ * again. A turn larger than the request ring goes out in pieces, as events are read. */
 KAIROS_API int32_t kairos_turn_submit(kairos_client_t* client, const kairos_turn_options_t* options,
                                       uint64_t* request_id);
 /* Asks the turn to stop; its final event follows. Cancelling a finished turn is no error. */
@@ -296,12 +296,16 @@ KAIROS_API int32_t kairos_turn_cancel(kairos_client_t* client, uint64_t request_
 /* ---- Events ----------------------------------------------------------------------------------- */
 
 #define KAIROS_EVENT_ACCEPTED 1  /* session id and base version are known; the turn is queued */
-#define KAIROS_EVENT_TEXT 2      /* kairos_event_text: whole UTF-8 characters, kairos_event_tokens */
+#define KAIROS_EVENT_TEXT 2      /* kairos_event_text: whole UTF-8 characters, without the markup of
+                                    calls; kairos_event_tokens: those generated since, markup too;
+                                    kairos_event_detail: 0, or a KAIROS_DETAIL_CALL_* */
 #define KAIROS_EVENT_TOOL_CALL 3 /* kairos_event_text: {"id","name","arguments"} */
 #define KAIROS_EVENT_LOGPROBS 4  /* kairos_event_text: JSON of tokens and alternatives */
 #define KAIROS_EVENT_FINAL 5     /* kairos_event_final; the last event of a turn that was accepted */
 #define KAIROS_EVENT_ERROR 6     /* code, detail, text; the last event of a turn that was not done */
 #define KAIROS_EVENT_REPLY 7     /* result of a blocking call */
+#define KAIROS_EVENT_REASONING 8 /* kairos_event_text: what the model thinks before it answers;
+                                    kairos_event_tokens */
 
 #define KAIROS_PLAN_FULL_COMPUTE 1
 #define KAIROS_PLAN_CONTINUATION 2

@@ -185,6 +185,16 @@ TEST_F(ReplyGrammarTest, NoneTakesNoCall) {
   EXPECT_FALSE(Accepts(*Make(rules, kTools), "It <tool_call>"));
 }
 
+TEST_F(ReplyGrammarTest, ThoughtsComeBeforeWhatIsEnforcedWhereTheModelThinks) {
+  const std::string call = "<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>";
+  ReplyRules rules = Rules(ToolChoice::kRequired);
+  EXPECT_FALSE(Accepts(*Make(rules, kTools), "<think>\nhm\n</think>\n\n" + call));
+  rules.in_reasoning = true;  // the prompt has opened it
+  EXPECT_TRUE(Accepts(*Make(rules, kTools), "\nhm\n</think>\n\n" + call));
+  EXPECT_FALSE(Accepts(*Make(rules, kTools), call));
+  EXPECT_FALSE(Accepts(*Make(rules, kTools), "\nhm\n</think>\n\nSo."));
+}
+
 TEST_F(ReplyGrammarTest, FreeAndPlainTurnsAreNotConstrained) {
   std::string error;
   EXPECT_TRUE(Write(Rules(ToolChoice::kFree), kTools, &error)->grammar.empty());
