@@ -21,6 +21,7 @@ enum class ControlVerb : int32_t {
   kSessionRewind = 6,
   kSessionDelete = 7,
   kDrain = 8,
+  kReload = 9,         // text: a JSON array of what changed, {"key","before","after"}
 };
 
 struct ControlRequest {

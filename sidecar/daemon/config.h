@@ -89,6 +89,17 @@ bool ParseConfigFlags(int argc, const char* const* argv, ConfigFlags* flags, int
 Status LoadConfig(const ConfigFlags& flags, const char* const* environment, Config* config,
                   std::string* error);
 
+// One key that a reload changes; values as in the file, text with its quotes.
+struct ConfigChange {
+  std::string key;
+  std::string before;
+  std::string after;
+};
+// What goes from `now` to `next` in a running daemon. FAILED_PRECONDITION where a key that needs a
+// restart differs; *error names every such key, and *changes is left alone.
+Status CompareForReload(const Config& now, const Config& next, std::vector<ConfigChange>* changes,
+                        std::string* error);
+
 // Keys in order with their help, for flags and documents.
 struct ConfigKeyText {
   const char* name;

@@ -51,8 +51,18 @@ class Daemon {
   // Refuses new turns, lets open ones end, cancels them when the time-out is over, then stops every
   // thread. `now` skips the waiting. Blocks.
   void Stop(bool now);
+  // Every 50 ms or so while it serves: tells the service manager that no thread hangs.
+  void LookAfterThreads();
   // An operator asked for it.
   bool drain_requested() const;
+
+  // An operator asked for the settings to be read again; true until FinishReload().
+  bool reload_requested();
+  // FinishReload() may be called; false where a thread has not taken the last one yet.
+  bool CanFinishReload();
+  // Tells the operators that asked how it ended, and, where `changed` is not null, hands what may
+  // change at run time to the threads that own it. The rest of *changed is as it was at the start.
+  void FinishReload(const DaemonOptions* changed, const Status& status, std::string text);
 
  private:
   struct Body;
@@ -62,6 +72,8 @@ class Daemon {
                  std::string* error);
   int OpenState(const DaemonOptions& options, std::string* error);
   int OpenSockets(const DaemonOptions& options, std::string* error);
+  // What the conductor may be given anew, with what only the opened model knows.
+  ConductorSettings SettingsOf(const DaemonOptions& options) const;
   void StartThreads();
 
   std::unique_ptr<Body> body_;

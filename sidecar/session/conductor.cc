@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace kairos {
 namespace {
@@ -63,6 +64,7 @@ bool Conductor::DoWork(uint64_t now_ns) {
   worked |= TakeAnswers(now_ns);
   worked |= TakeRequests(now_ns);
   worked |= TakeControl(now_ns);
+  worked |= TakeReloads();
   if (now_ns - looked_ns_ >= kLookIntervalNs) {
     looked_ns_ = now_ns;
     pipeline_.ExpireDeadlines(now_ns);
@@ -95,7 +97,11 @@ bool Conductor::TakeAnswers(uint64_t now_ns) {
   bool journal_drained = false;
   while (std::optional<JournalResult> result = parts_.journal.Poll()) {
     journal_drained = true;
-    if (SessionOperations::IsTicket(result->ticket)) {
+    if (result->verb == JournalVerb::kSetLimits) {
+      if (!result->status.ok()) {
+        LogError("session", "catalog_limits_refused reason=\"{}\"", result->status.message());
+      }
+    } else if (SessionOperations::IsTicket(result->ticket)) {
       operations_.OnJournal(std::move(*result), now_ns);
     } else {
       pipeline_.OnJournal(std::move(*result), now_ns);

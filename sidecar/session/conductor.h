@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,22 @@
 #include "sidecar/tier/device_tier.h"
 
 namespace kairos {
+
+// What may change while the sidecar serves; the conductor hands the catalog's part on.
+struct ConductorSettings {
+  TurnLimits turns;
+  RouterLimits router;
+  std::vector<NamespaceGrant> grants;
+  CatalogLimits catalog;
+};
+
+// How a reading of the settings ended.
+struct ReloadOutcome {
+  std::vector<uint64_t> tickets;              // operators' requests that it answers
+  int32_t code = 0;                           // KAIROS_*
+  std::string text;                           // as ControlVerb::kReload, or why it was refused
+  std::optional<ConductorSettings> settings;  // to hold from now on
+};
 
 struct ConductorOptions {
   TurnLimits turns;
@@ -63,12 +80,18 @@ class Conductor {
   void RequestCancelAll() { cancel_all_.store(true); waker_.Wake(); }
   // An operator asked for a drain over the control socket.
   bool drain_requested() const { return drain_requested_.load(); }
+  // Main thread only: the ticket of an operator's request to read the settings again.
+  std::optional<uint64_t> TakeReloadRequest() { return reloads_asked_.TryPop(); }
+  // Main thread only. HasRoom: the next outcome can be handed over.
+  bool HasRoomForReload() { return reloads_.HasRoom(); }
+  void FinishReload(ReloadOutcome&& outcome);
   uint32_t turns_open() const { return turns_open_.load(std::memory_order_relaxed); }
 
  private:
   bool TakeRequests(uint64_t now_ns);
   bool TakeControl(uint64_t now_ns);
   bool TakeAnswers(uint64_t now_ns);
+  bool TakeReloads();
   bool FlushOutboxes();
   void OnRequest(Request&& request, uint64_t now_ns);
   void OnControl(ControlRequest&& request, uint64_t now_ns);
@@ -88,6 +111,8 @@ class Conductor {
   Outbox<ControlReply> control_replies_;
   TurnPipeline pipeline_;
   SessionOperations operations_;
+  SpscQueue<uint64_t> reloads_asked_{64};   // to the main thread
+  SpscQueue<ReloadOutcome> reloads_{4};     // from the main thread
   uint64_t looked_ns_ = 0;      // last look at deadlines and expiry
   std::atomic<bool> drain_{false};
   std::atomic<bool> cancel_all_{false};

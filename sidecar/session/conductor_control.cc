@@ -2,6 +2,7 @@
 // The operators' half of the Conductor: control requests and figures.
 #include <utility>
 
+#include "base/check.h"
 #include "sidecar/session/conductor.h"
 
 namespace kairos {
@@ -40,6 +41,12 @@ void Conductor::OnControl(ControlRequest&& control, uint64_t now_ns) {
       drain_requested_.store(true);
       pipeline_.Drain();
       return control_replies_.Send(std::move(simple));
+    case ControlVerb::kReload:
+      // The main thread reads the file; TakeReloads() answers.
+      if (uint64_t ticket = control.ticket; reloads_asked_.TryPush(std::move(ticket))) return;
+      simple.code = KAIROS_UNAVAILABLE;
+      simple.text = "too many reloads wait";
+      return control_replies_.Send(std::move(simple));
     default:
       break;
   }
@@ -77,6 +84,33 @@ void Conductor::OnControl(ControlRequest&& control, uint64_t now_ns) {
           answer(std::move(done));
         });
   });
+}
+
+void Conductor::FinishReload(ReloadOutcome&& outcome) {
+  const bool sent = reloads_.TryPush(std::move(outcome));
+  KAIROS_CHECK(sent);
+  waker_.Wake();
+}
+
+bool Conductor::TakeReloads() {
+  std::optional<ReloadOutcome> outcome = reloads_.TryPop();
+  if (!outcome) return false;
+  if (outcome->settings) {
+    pipeline_.SetLimits(outcome->settings->turns);
+    router_.SetLimits(outcome->settings->router, std::move(outcome->settings->grants));
+    JournalCommand command;
+    command.verb = JournalVerb::kSetLimits;
+    command.limits = outcome->settings->catalog;
+    journal_.Send(std::move(command));
+  }
+  for (const uint64_t ticket : outcome->tickets) {
+    ControlReply reply;
+    reply.ticket = ticket;
+    reply.code = outcome->code;
+    reply.text = outcome->text;
+    control_replies_.Send(std::move(reply));
+  }
+  return true;
 }
 
 std::vector<std::pair<std::string, double>> Conductor::Stats() const {

@@ -31,6 +31,12 @@ class SessionRouter {
   SessionRouter(const RouterLimits& limits, std::vector<NamespaceGrant> grants)
       : limits_(limits), grants_(std::move(grants)) {}
 
+  // Holds for what is asked from now on.
+  void SetLimits(const RouterLimits& limits, std::vector<NamespaceGrant> grants) {
+    limits_ = limits;
+    grants_ = std::move(grants);
+  }
+
   // Null when unknown or not this caller's: the two look alike on purpose.
   Session* Find(SessionId id, uint32_t uid, const std::string& name_space);
   Session* FindAny(SessionId id);

@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "base/hash.h"
@@ -57,7 +58,8 @@ class FakeEngine : public Engine {
   }
 
   int submitted = 0;
-  bool held = false;  // computes nothing while set
+  bool held = false;   // computes nothing while set
+  std::string script;  // what every turn says while it is not empty
 
  private:
   struct Running {
@@ -99,7 +101,10 @@ class FakeEngine : public Engine {
     if (sequence.spec.max_new_tokens == 0) {
       return Finish(sequence, log, FinishCause::kPrefilled, now_ns);
     }
-    const TokenId token = Next(log);
+    const size_t said = sequence.generated.size();
+    const TokenId token = script.empty()          ? Next(log)
+                          : said == script.size() ? end_token_
+                                                  : static_cast<uint8_t>(script[said]);
     sequence.generated.push_back(token);
     EngineEvent event;
     event.id = sequence.spec.id;

@@ -107,6 +107,34 @@ TEST(TurnSim, HidesSessionsOfOtherUidsAndNamespaces) {
   EXPECT_EQ(sim.Run(std::move(other_space)).last()->code, KAIROS_NOT_FOUND);
 }
 
+TEST(TurnSim, AReloadGivesAndTakesGrantsAndAnswersWhoAsked) {
+  SidecarSim sim;
+  const SessionId session = sim.Create();
+  Request stat = SidecarSim::Operation(RequestKind::kSessionStat, session);
+  stat.uid = 77;
+  ASSERT_EQ(sim.Run(stat).last()->code, KAIROS_NOT_FOUND);
+  ConductorSettings settings;
+  settings.grants = {{77, "default"}};
+
+  const ControlReply reply = sim.Reload(settings);
+
+  EXPECT_EQ(reply.text, "[]");
+  EXPECT_EQ(sim.Run(stat).last()->code, KAIROS_OK);
+  sim.Reload(ConductorSettings());
+  EXPECT_EQ(sim.Run(stat).last()->code, KAIROS_NOT_FOUND);
+}
+
+TEST(TurnSim, AReloadHoldsForTurnsThatHaveNotBegunToGenerate) {
+  SidecarSim sim;
+  ConductorSettings settings;
+  settings.turns.context_tokens = 4096;
+  settings.turns.max_tokens_default = 3;
+  sim.Reload(settings);
+  sim.engine().script = "one two three";
+
+  EXPECT_EQ(sim.Play(SessionId{}, {User("count")}, 0).figures().generated_tokens, 3u);
+}
+
 TEST(TurnSim, SharesBlocksInsideANamespaceOnly) {
   SidecarSim sim;
   const std::string manual(400, 'm');
