@@ -56,6 +56,7 @@ DaemonOptions OptionsOf(const Config& config) {
   options.turns.top_p_default = config.TopP();
   options.turns.top_k_default = static_cast<int32_t>(config.generation_top_k);
   options.router.sessions_per_uid = static_cast<uint32_t>(config.limits_sessions_per_uid);
+  options.phases = {config.sessions_tool_timeout_ms, config.sessions_user_timeout_ms};
   for (const ConfigGrant& grant : config.grants) {
     options.grants.push_back({grant.uid, grant.name_space});
   }

@@ -49,6 +49,7 @@ struct Key {
 
 constexpr size_t kFileBytesMax = 1u << 20;
 constexpr uint64_t kMany = 1u << 20;
+constexpr uint64_t kDayMs = 86'400'000;
 
 const Key kKeys[] = {
     {"model", Kind::kPath, &Config::model, "", 0, 0, "", Reload::kNo,
@@ -95,6 +96,12 @@ const Key kKeys[] = {
     {"limits.max_tokens_default", Kind::kCount, &Config::limits_max_tokens_default, "512", 1,
      kMany, "", Reload::kYes,
      "tokens generated when a turn names no limit"},
+    {"sessions.tool_timeout", Kind::kDurationMs, &Config::sessions_tool_timeout_ms, "0", 0,
+     kDayMs * 30, "", Reload::kYes,
+     "how long a session waits for a tool's result before it is the user's turn; 0: for ever"},
+    {"sessions.user_timeout", Kind::kDurationMs, &Config::sessions_user_timeout_ms, "0", 0,
+     kDayMs * 30, "", Reload::kYes,
+     "how long a session waits for its user before it is idle; 0: for ever"},
     {"ingress.spin", Kind::kSpin, &Config::ingress_spin, "auto", 0, 10'000, "", Reload::kYes,
      "how long to poll before sleeping: auto, or a duration up to 10ms"},
     {"generation.temperature", Kind::kNumber, &Config::generation_temperature, "0", 0, 2, "",

@@ -88,8 +88,8 @@ struct Daemon::Body {
   std::unique_ptr<RingIngress> ingress;
   std::unique_ptr<ControlServer> control;
 
-  Heartbeat conductor_heart;
-  Heartbeat engine_heart;
+  Counter conductor_rounds;
+  Counter engine_rounds;
   Watchdog watchdog{NotifyService};
   std::atomic<bool> stop_front{false};      // ingress and control
   std::atomic<bool> stop_conductor{false};
@@ -230,6 +230,7 @@ ConductorSettings Daemon::SettingsOf(const DaemonOptions& options) const {
   settings.turns.slot_bytes = body_->arena->slot_bytes();
   settings.router = options.router;
   settings.grants = options.grants;
+  settings.phases = options.phases;
   settings.catalog = {options.catalog.bytes_max, options.catalog.versions_max};
   return settings;
 }
@@ -269,6 +270,7 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
   conductor.turns = settings.turns;
   conductor.router = settings.router;
   conductor.grants = settings.grants;
+  conductor.phases = settings.phases;
   conductor.model = body.model->FingerprintHex();
   conductor.kv_slots = body.arena->slots();
   body.conductor = std::make_unique<Conductor>(
@@ -310,8 +312,8 @@ int Daemon::Start(const DaemonOptions& options, std::string* error) {
   if (const int code = OpenModel(options, error); code != 0) return code;
   if (const int code = OpenSockets(options, error); code != 0) return code;
   StartThreads();
-  body.watchdog.Watch("conductor", body.conductor_heart, body.conductor->waker());
-  body.watchdog.Watch("engine", body.engine_heart, body.engine->waker());
+  body.watchdog.Watch("conductor", body.conductor_rounds, body.conductor->waker());
+  body.watchdog.Watch("engine", body.engine_rounds, body.engine->waker());
   body.watchdog.Start(Watchdog::PeriodNsFromEnvironment(), MonotonicNs());
   NotifyService("READY=1\nSTATUS=serving");
   LogInfo("daemon", "ready socket={}", options.ingress.socket_path);
@@ -324,7 +326,7 @@ void Daemon::StartThreads() {
     NameThread("kairos-engine");
     RunUntil(body.stop_back, body.engine->waker(),
              [&body] {
-               body.engine_heart.Beat();
+               body.engine_rounds.Add();
                return body.engine->DoWork(MonotonicNs());
              },
              -1);
@@ -341,7 +343,7 @@ void Daemon::StartThreads() {
     NameThread("kairos-conduct");
     Conductor& conductor = *body.conductor;
     while (!body.stop_conductor.load(std::memory_order_acquire)) {
-      body.conductor_heart.Beat();
+      body.conductor_rounds.Add();
       if (conductor.DoWork(MonotonicNs())) continue;
       conductor.waker().Prepare();
       if (!conductor.DoWork(MonotonicNs())) conductor.waker().Sleep(conductor.SleepMs());

@@ -28,6 +28,7 @@ struct DaemonOptions {
   TurnLimits turns;
   RouterLimits router;
   std::vector<NamespaceGrant> grants;
+  PhaseLimits phases;
 };
 
 // Exit codes of kairosd, beside 0, 1 (failure) and 2 (usage): those of sysexits.h.

@@ -35,18 +35,18 @@ uint64_t Watchdog::PeriodNsFromEnvironment() {
 void Watchdog::Look(uint64_t now_ns) {
   if (interval_ns_ == 0 || now_ns - looked_ns_ < interval_ns_) return;
   looked_ns_ = now_ns;
-  bool all_beat = true;
+  bool all_round = true;
   for (Watched& watched : watched_) {
-    const uint64_t beats = watched.heart->beats();
-    const bool late = beats == watched.beats_seen;
+    const uint64_t rounds = watched.rounds->value();
+    const bool late = rounds == watched.rounds_seen;
     if (late && !watched.late) LogError("daemon", "thread_hangs thread={}", watched.thread);
     watched.late = late;
-    watched.beats_seen = beats;
-    all_beat &= !late;
+    watched.rounds_seen = rounds;
+    all_round &= !late;
     // One that sleeps has a round to make until the next look.
     watched.waker->Interrupt();
   }
-  if (all_beat) notify_("WATCHDOG=1");
+  if (all_round) notify_("WATCHDOG=1");
 }
 
 }  // namespace kairos

@@ -1,33 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tells the service manager that the threads which must not hang go round: conductor and engine.
-// Each has a Heartbeat that it beats once a round. Three times in the manager's period the main
-// thread wakes them; where each one has beaten since, WATCHDOG=1 goes out, else nothing does, and
-// the manager ends the process when its period is over. Without a manager that asks for it, none of
-// this happens.
+// Each counts its rounds. Three times in the manager's period the main thread wakes them; where
+// each has made a round since, WATCHDOG=1 goes out, else nothing does, and the manager ends the
+// process when its period is over. Without a manager that asks for it, none of this happens.
 // Owner: main thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string_view>
 #include <vector>
 
 #include "base/waker.h"
+#include "shm/counters.h"
 
 namespace kairos {
-
-// One writer, the thread that it is about; the main thread reads. Publishes nothing else.
-class Heartbeat {
- public:
-  void Beat() {
-    beats_.store(beats_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  }
-  uint64_t beats() const { return beats_.load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<uint64_t> beats_{0};
-};
 
 class Watchdog {
  public:
@@ -44,8 +31,8 @@ class Watchdog {
     interval_ns_ = period_ns / 3;
     looked_ns_ = now_ns;
   }
-  void Watch(const char* thread, const Heartbeat& heart, Waker& waker) {
-    watched_.push_back({thread, &heart, &waker});
+  void Watch(const char* thread, const Counter& rounds, Waker& waker) {
+    watched_.push_back({thread, &rounds, &waker});
   }
   // Any number of times; does what is due.
   void Look(uint64_t now_ns);
@@ -53,9 +40,9 @@ class Watchdog {
  private:
   struct Watched {
     const char* thread;
-    const Heartbeat* heart;
+    const Counter* rounds;
     Waker* waker;
-    uint64_t beats_seen = 0;
+    uint64_t rounds_seen = 0;
     bool late = false;
   };
   std::function<void(std::string_view)> notify_;

@@ -44,6 +44,7 @@ Conductor::Conductor(Parts parts, const ConductorOptions& options,
                  engine_, replies_, options.model},
                 options.turns),
       operations_({router_, kv_, device_.index(), pipeline_, journal_, options.model}) {
+  operations_.SetPhaseLimits(options.phases);
   pipeline_.SetDeleteWhenIdle([this](SessionId id) { operations_.DeleteIdle(id); });
   for (SessionRecord& record : sessions) router_.Adopt(std::move(record));
   parts_.journal.SetResultWaker(&waker_);
@@ -68,7 +69,8 @@ bool Conductor::DoWork(uint64_t now_ns) {
   if (now_ns - looked_ns_ >= kLookIntervalNs) {
     looked_ns_ = now_ns;
     pipeline_.ExpireDeadlines(now_ns);
-    operations_.DeleteExpired(UnixMs(), now_ns);
+    operations_.DeleteExpired(now_ns);
+    operations_.TimeOutPhases(now_ns);
     router_.TrimHeads();
   }
   turns_open_.store(static_cast<uint32_t>(pipeline_.turns_open()), std::memory_order_relaxed);

@@ -32,6 +32,7 @@ struct ConductorSettings {
   RouterLimits router;
   std::vector<NamespaceGrant> grants;
   CatalogLimits catalog;
+  PhaseLimits phases;
 };
 
 // How a reading of the settings ended.
@@ -46,6 +47,7 @@ struct ConductorOptions {
   TurnLimits turns;
   RouterLimits router;
   std::vector<NamespaceGrant> grants;
+  PhaseLimits phases;
   std::string model;       // fingerprint
   uint32_t kv_slots = 0;
 };

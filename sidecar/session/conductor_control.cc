@@ -98,6 +98,7 @@ bool Conductor::TakeReloads() {
   if (outcome->settings) {
     pipeline_.SetLimits(outcome->settings->turns);
     router_.SetLimits(outcome->settings->router, std::move(outcome->settings->grants));
+    operations_.SetPhaseLimits(outcome->settings->phases);
     JournalCommand command;
     command.verb = JournalVerb::kSetLimits;
     command.limits = outcome->settings->catalog;
@@ -126,6 +127,7 @@ std::vector<std::pair<std::string, double>> Conductor::Stats() const {
       {"turns_refused_total", number(turns.turns_refused)},
       {"turns_cancelled_total", number(turns.turns_cancelled)},
       {"turns_replayed_total", number(turns.turns_replayed)},
+      {"tool_timeouts_total", number(operations_.tool_timeouts())},
       {"tokens_reused_total", number(turns.tokens_reused)},
       {"tokens_recomputed_total", number(turns.tokens_recomputed)},
       {"tokens_new_total", number(turns.tokens_new)},

@@ -100,6 +100,11 @@ class SidecarSim {
       outcome.replies.push_back(std::move(*reply));
     }
   }
+  // Nothing happens for a while.
+  void Pass(uint64_t ms) {
+    now_ns_ += ms * 1'000'000;
+    Rounds(8);
+  }
   void Rounds(int count) {
     for (int i = 0; i < count; ++i) Round();
   }

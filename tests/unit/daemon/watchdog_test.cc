@@ -33,8 +33,8 @@ class WatchdogTest : public testing::Test {
 
   int sent_ = 0;
   uint64_t now_ns_ = 1;
-  Heartbeat conductor_;
-  Heartbeat engine_;
+  Counter conductor_;
+  Counter engine_;
   Waker conductor_waker_;
   Waker engine_waker_;
   Watchdog watchdog_{[this](std::string_view text) { sent_ += text == "WATCHDOG=1"; }};
@@ -42,44 +42,44 @@ class WatchdogTest : public testing::Test {
 
 TEST_F(WatchdogTest, TellsTheManagerWhileEveryThreadGoesRound) {
   for (int i = 0; i < 3; ++i) {
-    conductor_.Beat();
-    engine_.Beat();
+    conductor_.Add();
+    engine_.Add();
     EXPECT_EQ(Look(), 1);
   }
 }
 
 TEST_F(WatchdogTest, IsSilentWhileOneThreadHangsAndGoesOnAfterwards) {
-  for (Heartbeat* alive : {&conductor_, &engine_}) {
-    conductor_.Beat();
-    engine_.Beat();
+  for (Counter* alive : {&conductor_, &engine_}) {
+    conductor_.Add();
+    engine_.Add();
     ASSERT_EQ(Look(), 1);
     for (int i = 0; i < 4; ++i) {
-      alive->Beat();
+      alive->Add();
       EXPECT_EQ(Look(), 0);
     }
   }
-  conductor_.Beat();
-  engine_.Beat();
+  conductor_.Add();
+  engine_.Add();
   EXPECT_EQ(Look(), 1);
 }
 
 TEST_F(WatchdogTest, GivesThreadsTimeForTheirFirstRound) {
   watchdog_.Look(now_ns_ + 1);
   EXPECT_FALSE(Rung(conductor_waker_));
-  conductor_.Beat();
-  engine_.Beat();
+  conductor_.Add();
+  engine_.Add();
   EXPECT_EQ(Look(), 1);
 }
 
-TEST_F(WatchdogTest, WakesThreadsThatSleepSoThatTheyCanBeat) {
+TEST_F(WatchdogTest, WakesThreadsThatSleepSoThatTheyCanGoRound) {
   Look();
   EXPECT_TRUE(Rung(conductor_waker_));
   EXPECT_TRUE(Rung(engine_waker_));
 }
 
 TEST_F(WatchdogTest, LooksThreeTimesInAPeriodHoweverOftenItIsCalled) {
-  conductor_.Beat();
-  engine_.Beat();
+  conductor_.Add();
+  engine_.Add();
   ASSERT_EQ(Look(), 1);
   for (int i = 0; i < 9; ++i) watchdog_.Look(now_ns_ + 1);
   EXPECT_EQ(sent_, 1);
