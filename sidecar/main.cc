@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "sidecar/daemon/config.h"
 #include "sidecar/daemon/daemon.h"
+#include "sidecar/daemon/service_notify.h"
 #include "sidecar/daemon/signal_watch.h"
 
 namespace kairos {
@@ -25,6 +26,7 @@ DaemonOptions OptionsOf(const Config& config) {
   DaemonOptions options;
   options.model = config.model;
   options.control_endpoint = config.control_socket;
+  options.metrics_listen = config.metrics_listen;
   options.kv_bytes = config.kv_memory;
   options.drain_timeout_ms = config.drain_timeout_ms;
   options.ingress.socket_path = config.socket;
@@ -136,6 +138,9 @@ int Run(int argc, char** argv) {
     std::fprintf(stderr, "kairosd: %s\n", error.c_str());
     return code;
   }
+  watch.EndStart();
+  NotifyService("READY=1\nSTATUS=serving");
+  LogInfo("daemon", "ready socket={}", config.socket);
   bool reload = false;
   watch.Serve([&] {
     daemon.LookAfterThreads();

@@ -2,6 +2,7 @@
 // toml++ runs without exceptions: its parser then returns a result.
 #include "sidecar/daemon/config.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,7 +30,7 @@ namespace kairos {
 
 namespace {
 
-enum class Kind { kText, kPath, kCount, kBytes, kDurationMs, kChoice, kSpin, kNumber };
+enum class Kind { kText, kPath, kCount, kBytes, kDurationMs, kChoice, kSpin, kNumber, kListen };
 
 // Whether a running daemon takes a change of the key. What decides where things are, how much
 // memory is taken or what was promised about stored turns needs a restart.
@@ -114,6 +115,8 @@ const Key kKeys[] = {
     {"log.level", Kind::kChoice, &Config::log_level, "info", 0, 0, "debug info warn error",
      Reload::kYes,
      "least level that is written"},
+    {"metrics.listen", Kind::kListen, &Config::metrics_listen, "", 0, 0, "", Reload::kNo,
+     "loopback address and port for Prometheus, as 127.0.0.1:9464; empty: off"},
     {"drain.timeout", Kind::kDurationMs, &Config::drain_timeout_ms, "10s", 0, 3'600'000, "",
      Reload::kYes,
      "how long open turns may go on after a request to end"},
@@ -216,6 +219,19 @@ const char* ParseNumberKey(const Key& key, std::string_view text, uint64_t* numb
   }
 }
 
+// "127.0.0.1:9464" or "[::1]:9464": figures leave the host only by what the operator puts before.
+bool IsLoopbackAddress(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return false;
+  const std::string host(text.substr(0, colon));
+  uint64_t port = 0;
+  in_addr address{};
+  const bool loopback = host == "[::1]" || (inet_pton(AF_INET, host.c_str(), &address) == 1 &&
+                                            ntohl(address.s_addr) >> 24 == 127);
+  return loopback && ParseWithUnit(text.substr(colon + 1), {{"", 1}}, &port) && port >= 1 &&
+         port <= 65535;
+}
+
 const char* CheckText(const Key& key, std::string_view text) {
   double decimal = 0;
   uint64_t microseconds = 0;
@@ -228,6 +244,10 @@ const char* CheckText(const Key& key, std::string_view text) {
       return ParseDurationUs(text, &microseconds) && microseconds <= key.max
                  ? nullptr
                  : "is neither auto nor a duration up to 10ms";
+    case Kind::kListen:
+      return text.empty() || IsLoopbackAddress(text)
+                 ? nullptr
+                 : "is not a loopback address and port (such as 127.0.0.1:9464)";
     case Kind::kNumber:
       return ParseDecimal(text, &decimal) && decimal >= static_cast<double>(key.min) &&
                      decimal <= static_cast<double>(key.max)

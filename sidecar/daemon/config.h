@@ -42,6 +42,7 @@ struct Config {
   uint64_t limits_max_tokens_default = 0;
   uint64_t sessions_tool_timeout_ms = 0;  // 0: for ever, as the next
   uint64_t sessions_user_timeout_ms = 0;
+  std::string metrics_listen;        // address and port on loopback; empty: off
   std::string ingress_spin;          // "auto", or a duration
   std::string generation_temperature;
   std::string generation_top_p;

@@ -22,6 +22,7 @@
 #include "sidecar/daemon/watchdog.h"
 #include "sidecar/engine/models/model.h"
 #include "sidecar/engine/token_bytes.h"
+#include "sidecar/metrics/metrics_server.h"
 #include "sidecar/model/gguf.h"
 #include "sidecar/state/journal.h"
 
@@ -87,6 +88,7 @@ struct Daemon::Body {
   std::unique_ptr<Conductor> conductor;
   std::unique_ptr<RingIngress> ingress;
   std::unique_ptr<ControlServer> control;
+  std::unique_ptr<MetricsServer> metrics;
 
   Counter conductor_rounds;
   Counter engine_rounds;
@@ -98,6 +100,25 @@ struct Daemon::Body {
   std::thread conductor_thread;
   std::vector<std::thread> back;
 };
+
+bool Daemon::ReadFigures(Body& body, Figures* out) {
+  constexpr uint64_t kLimitMs = 1000;
+  std::optional<Figures> figures = body.conductor->ReadFigures(kLimitMs);
+  if (!figures) return false;
+  const IngressCounters& ingress = body.ingress->counters();
+  const auto add = [&](const char* name, const Counter& counter) {
+    figures->emplace_back(name, static_cast<double>(counter.value()));
+  };
+  add("clients", ingress.attachments);
+  add("clients_attached_total", ingress.attached);
+  add("clients_refused_total", ingress.attach_refused);
+  add("requests_total", ingress.requests);
+  add("requests_refused_total", ingress.refusals);
+  add("slow_consumers_total", ingress.slow_consumers);
+  add("lost_wakes_total", ingress.lost_wakes);
+  *out = std::move(*figures);
+  return true;
+}
 
 Daemon::Daemon() : body_(std::make_unique<Body>()) {}
 
@@ -287,6 +308,17 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
     return kExitCannotCreate;
   }
   body.ingress = ingress.Take();
+  if (!options.metrics_listen.empty()) {
+    std::string words;
+    Result<std::unique_ptr<MetricsServer>> metrics = MetricsServer::Create(
+        options.metrics_listen, [&body](Figures* out) { return ReadFigures(body, out); }, &words);
+    if (!metrics.ok()) {
+      *error = fmt::format("metrics.listen: cannot listen on {}: {}", options.metrics_listen,
+                           words);
+      return kExitCannotCreate;
+    }
+    body.metrics = metrics.Take();
+  }
   if (options.control_endpoint.empty()) return 0;
   Result<std::unique_ptr<ControlServer>> control = ControlServer::Create(
       options.control_endpoint, body.control_requests, body.conductor->waker(),
@@ -315,8 +347,6 @@ int Daemon::Start(const DaemonOptions& options, std::string* error) {
   body.watchdog.Watch("conductor", body.conductor_rounds, body.conductor->waker());
   body.watchdog.Watch("engine", body.engine_rounds, body.engine->waker());
   body.watchdog.Start(Watchdog::PeriodNsFromEnvironment(), MonotonicNs());
-  NotifyService("READY=1\nSTATUS=serving");
-  LogInfo("daemon", "ready socket={}", options.ingress.socket_path);
   return 0;
 }
 
@@ -392,6 +422,7 @@ void Daemon::Stop(bool now) {
   body.control_waker.Interrupt();
   for (std::thread& thread : body.front) thread.join();
   body.front.clear();
+  body.metrics.reset();
   body.stop_conductor.store(true, std::memory_order_release);
   body.conductor->waker().Interrupt();
   body.conductor_thread.join();

@@ -20,6 +20,7 @@ namespace kairos {
 struct DaemonOptions {
   std::string model;             // path, or the name of a fetched model
   std::string control_endpoint;  // path of the control socket; empty: none
+  std::string metrics_listen;    // "127.0.0.1:9464"; empty: none
   uint64_t kv_bytes = 1ull << 30;
   uint64_t drain_timeout_ms = 10'000;
   IngressOptions ingress;
@@ -34,7 +35,7 @@ struct DaemonOptions {
 // Exit codes of kairosd, beside 0, 1 (failure) and 2 (usage): those of sysexits.h.
 inline constexpr int kExitNoInput = 66;       // model missing or not usable
 inline constexpr int kExitOsError = 71;
-inline constexpr int kExitCannotCreate = 73;  // socket or catalog
+inline constexpr int kExitCannotCreate = 73;  // socket, catalog or metrics
 inline constexpr int kExitAlreadyRunning = 75;
 inline constexpr int kExitConfig = 78;
 
@@ -47,7 +48,8 @@ class Daemon {
   ~Daemon();
 
   // Takes the lock, loads the model, opens the catalog and the sockets, starts the threads. On
-  // failure returns an exit code with *error in words for people; 0 when ready. Blocks for seconds.
+  // failure returns an exit code with *error in words for people; 0 when it serves. Blocks for
+  // seconds.
   int Start(const DaemonOptions& options, std::string* error);
   // Refuses new turns, lets open ones end, cancels them when the time-out is over, then stops every
   // thread. `now` skips the waiting. Blocks.
@@ -67,6 +69,8 @@ class Daemon {
 
  private:
   struct Body;
+  // On the metrics thread.
+  static bool ReadFigures(Body& body, Figures* out);
   int OpenModel(const DaemonOptions& options, std::string* error);
   // Reserves KV memory for the opened model and makes the engine over both.
   int OpenEngine(const DaemonOptions& options, std::vector<std::string> token_bytes,

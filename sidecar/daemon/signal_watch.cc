@@ -40,9 +40,12 @@ void SignalWatch::Read(int signals) {
   }
 }
 
-void SignalWatch::Serve(const std::function<bool()>& look) {
+void SignalWatch::EndStart() {
   Stage starting = Stage::kStarting;
   stage_.compare_exchange_strong(starting, Stage::kServing);
+}
+
+void SignalWatch::Serve(const std::function<bool()>& look) {
   while (stage_.load() == Stage::kServing && !look()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }

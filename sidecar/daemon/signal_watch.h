@@ -18,7 +18,10 @@ class SignalWatch {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  // The start is over. Calls `look` every 50 ms until it says yes or a signal to end came.
+  // The start is over: from now on a signal asks for a drain. To be called before anybody hears
+  // that the sidecar serves, who may want it to end at once.
+  void EndStart();
+  // Calls `look` every 50 ms until it says yes or a signal to end came.
   void Serve(const std::function<bool()>& look);
   // Whether SIGHUP came since the last call.
   bool TakeReload() { return reload_.exchange(false); }

@@ -99,10 +99,9 @@ bool Conductor::TakeAnswers(uint64_t now_ns) {
   bool journal_drained = false;
   while (std::optional<JournalResult> result = parts_.journal.Poll()) {
     journal_drained = true;
+    LogCatalogFault(*result, now_ns);
     if (result->verb == JournalVerb::kSetLimits) {
-      if (!result->status.ok()) {
-        LogError("session", "catalog_limits_refused reason=\"{}\"", result->status.message());
-      }
+      // Nobody waits for it.
     } else if (SessionOperations::IsTicket(result->ticket)) {
       operations_.OnJournal(std::move(*result), now_ns);
     } else {
@@ -113,6 +112,19 @@ bool Conductor::TakeAnswers(uint64_t now_ns) {
   // The journal may hold a result back for want of room.
   if (journal_drained) parts_.journal.waker().Wake();
   return worked;
+}
+
+void Conductor::LogCatalogFault(const JournalResult& result, uint64_t now_ns) {
+  const Status& status = result.status;
+  const bool worlds_fault =
+      !status.ok() && (status.detail() == KAIROS_DETAIL_STORAGE ||
+                       status.code() == Code::kDataLoss || result.verb == JournalVerb::kSetLimits);
+  // A client can fill the catalog whenever it likes.
+  uint64_t left_out = 0;
+  if (!worlds_fault || !catalog_faults_.Admit(now_ns, &left_out)) return;
+  LogError("state", "catalog_refused verb={} code={} detail={} left_out={} reason=\"{}\"",
+           static_cast<int>(result.verb), static_cast<int>(status.code()), status.detail(),
+           left_out, status.message());
 }
 
 bool Conductor::TakeRequests(uint64_t now_ns) {

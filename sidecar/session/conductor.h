@@ -10,13 +10,14 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "base/log_throttle.h"
 #include "base/spsc_queue.h"
 #include "base/waker.h"
 #include "sidecar/control/control_request.h"
 #include "sidecar/engine/engine.h"
+#include "sidecar/session/figures_desk.h"
 #include "sidecar/session/session_operations.h"
 #include "sidecar/session/session_router.h"
 #include "sidecar/session/text_thread.h"
@@ -87,6 +88,11 @@ class Conductor {
   // Main thread only. HasRoom: the next outcome can be handed over.
   bool HasRoomForReload() { return reloads_.HasRoom(); }
   void FinishReload(ReloadOutcome&& outcome);
+  // One thread beside those of the sidecar: the figures of `kairosctl stats`. Blocks for at most
+  // limit_ms; nothing where the conductor does not answer.
+  std::optional<Figures> ReadFigures(uint64_t limit_ms) {
+    return figures_desk_.Read(waker_, limit_ms);
+  }
   uint32_t turns_open() const { return turns_open_.load(std::memory_order_relaxed); }
 
  private:
@@ -94,10 +100,12 @@ class Conductor {
   bool TakeControl(uint64_t now_ns);
   bool TakeAnswers(uint64_t now_ns);
   bool TakeReloads();
+  // A line for the operator where the catalog refuses or is damaged: clients only get codes.
+  void LogCatalogFault(const JournalResult& result, uint64_t now_ns);
   bool FlushOutboxes();
   void OnRequest(Request&& request, uint64_t now_ns);
   void OnControl(ControlRequest&& request, uint64_t now_ns);
-  std::vector<std::pair<std::string, double>> Stats() const;
+  Figures Stats() const;
   bool SendToEngine(EngineOrder&& order);
 
   Parts parts_;
@@ -115,6 +123,8 @@ class Conductor {
   SessionOperations operations_;
   SpscQueue<uint64_t> reloads_asked_{64};   // to the main thread
   SpscQueue<ReloadOutcome> reloads_{4};     // from the main thread
+  FiguresDesk figures_desk_;
+  LogThrottle catalog_faults_;
   uint64_t looked_ns_ = 0;      // last look at deadlines and expiry
   std::atomic<bool> drain_{false};
   std::atomic<bool> cancel_all_{false};

@@ -22,8 +22,10 @@ RequestKind KindOf(ControlVerb verb) {
 }  // namespace
 
 bool Conductor::TakeControl(uint64_t now_ns) {
+  const std::optional<uint64_t> question = figures_desk_.TakeQuestion();
+  if (question) figures_desk_.Reply(*question, Stats());
   std::optional<ControlRequest> request = parts_.control_requests.TryPop();
-  if (!request) return false;
+  if (!request) return question.has_value();
   OnControl(std::move(*request), now_ns);
   return true;
 }
@@ -114,7 +116,7 @@ bool Conductor::TakeReloads() {
   return true;
 }
 
-std::vector<std::pair<std::string, double>> Conductor::Stats() const {
+Figures Conductor::Stats() const {
   const TurnCounters& turns = pipeline_.counters();
   const EngineCounters& engine = parts_.engine.counters();
   const auto number = [](uint64_t value) { return static_cast<double>(value); };

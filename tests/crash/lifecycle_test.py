@@ -137,6 +137,17 @@ class Recovering(unittest.TestCase):
             self.assertEqual(client.open_session(session.id).stat().version, 1)
 
 
+class Ready(unittest.TestCase):
+    def test_signal_at_the_moment_of_readiness_drains_and_exits_with_0(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT) * 4:
+            daemon = live_daemon.LiveDaemon()
+            self.addCleanup(daemon.close)
+            daemon.start()
+            daemon.process.send_signal(number)
+            self.assertEqual(daemon.wait(), 0)
+            self.assertFalse(os.path.exists(daemon.socket))
+
+
 class Terminated(unittest.TestCase):
     def setUp(self) -> None:
         self.daemon = live_daemon.LiveDaemon(extra=("--drain-timeout", "1s"))
