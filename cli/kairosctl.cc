@@ -147,6 +147,19 @@ int Act(const Target& target, ControlVerb verb) {
   return 0;
 }
 
+int Reload(const Target& target) {
+  ControlRequest request;
+  request.verb = ControlVerb::kReload;
+  ControlReply reply;
+  if (const int code = Call(target, request, &reply); code != 0) return code;
+  if (target.json) {
+    std::printf("{\"ok\":true,\"changed\":%s}\n", reply.text.c_str());
+  } else {
+    std::fputs(ReloadLines(reply.text).c_str(), stdout);
+  }
+  return 0;
+}
+
 void AddSessionCommands(CLI::App* app, Target* target, int* code) {
   CLI::App* session = app->add_subcommand("session", "list, show and change sessions");
   session->require_subcommand(1);
@@ -198,6 +211,8 @@ int RunTool(int argc, char** argv) {
   app.add_subcommand("drain", "refuse new turns, let open ones end")->callback([&] {
     code = Act(target, ControlVerb::kDrain);
   });
+  app.add_subcommand("reload", "read the settings file again; all of it holds, or nothing does")
+      ->callback([&] { code = Reload(target); });
   CLI::App* run = app.add_subcommand("run", "chat at this terminal");
   run->add_option("--socket", chat.socket, "client socket; default: $KAIROS_SOCKET or per user");
   CLI::Option* session =

@@ -18,6 +18,8 @@ std::string SessionHeading();
 std::string SessionFigures(const kairos_session_t& session, uint64_t now_unix_ms);
 // One paragraph for each message of the JSON array; other text comes back printable and as it is.
 std::string MessageParagraphs(std::string_view json);
+// What a reload changed, one key a line, from the JSON array of its reply.
+std::string ReloadLines(std::string_view json);
 // One figure with the unit that its name tells.
 std::string StatLine(std::string_view name, double value);
 

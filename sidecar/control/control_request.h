@@ -21,7 +21,11 @@ enum class ControlVerb : int32_t {
   kSessionRewind = 6,
   kSessionDelete = 7,
   kDrain = 8,
+  kReload = 9,         // text: a JSON array of what changed, {"key","before","after"}
 };
+
+// Name with its unit at the end, and value.
+using Figures = std::vector<std::pair<std::string, double>>;
 
 struct ControlRequest {
   ControlVerb verb = ControlVerb::kPing;
@@ -41,7 +45,7 @@ struct ControlReply {
   SessionId session;
   uint64_t version = 0;
   std::vector<kairos_session_t> sessions;
-  std::vector<std::pair<std::string, double>> stats;  // name with unit suffix, value
+  Figures stats;
 };
 
 }  // namespace kairos

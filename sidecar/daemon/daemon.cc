@@ -20,8 +20,10 @@
 #include "sidecar/control/control_server.h"
 #include "sidecar/daemon/instance_lock.h"
 #include "sidecar/daemon/service_notify.h"
+#include "sidecar/daemon/watchdog.h"
 #include "sidecar/engine/models/model.h"
 #include "sidecar/engine/token_bytes.h"
+#include "sidecar/metrics/metrics_server.h"
 #include "sidecar/model/gguf.h"
 #include "sidecar/state/journal.h"
 
@@ -85,10 +87,15 @@ struct Daemon::Body {
   SpscQueue<ControlReply> control_replies{256};
   Waker ingress_waker;
   Waker control_waker;
+  std::vector<uint64_t> reload_tickets;     // of operators, not answered yet
   std::unique_ptr<Conductor> conductor;
   std::unique_ptr<RingIngress> ingress;
   std::unique_ptr<ControlServer> control;
+  std::unique_ptr<MetricsServer> metrics;
 
+  Counter conductor_rounds;
+  Counter engine_rounds;
+  Watchdog watchdog{NotifyService};
   std::atomic<bool> stop_front{false};      // ingress and control
   std::atomic<bool> stop_conductor{false};
   std::atomic<bool> stop_back{false};       // engine, text, journal
@@ -96,6 +103,25 @@ struct Daemon::Body {
   std::thread conductor_thread;
   std::vector<std::thread> back;
 };
+
+bool Daemon::ReadFigures(Body& body, Figures* out) {
+  constexpr uint64_t kLimitMs = 1000;
+  std::optional<Figures> figures = body.conductor->ReadFigures(kLimitMs);
+  if (!figures) return false;
+  const IngressCounters& ingress = body.ingress->counters();
+  const auto add = [&](const char* name, const Counter& counter) {
+    figures->emplace_back(name, static_cast<double>(counter.value()));
+  };
+  add("clients", ingress.attachments);
+  add("clients_attached_total", ingress.attached);
+  add("clients_refused_total", ingress.attach_refused);
+  add("requests_total", ingress.requests);
+  add("requests_refused_total", ingress.refusals);
+  add("slow_consumers_total", ingress.slow_consumers);
+  add("lost_wakes_total", ingress.lost_wakes);
+  *out = std::move(*figures);
+  return true;
+}
 
 Daemon::Daemon() : body_(std::make_unique<Body>()) {}
 
@@ -128,6 +154,11 @@ int Daemon::OpenModel(const DaemonOptions& options, std::string* error) {
     if (terminal && percent != shown) {
       std::fprintf(stderr, "\rloading model: %3u %%%s", static_cast<unsigned>(percent),
                    percent == 100 ? "\n" : "");
+    }
+    // A large model on a slow disk takes longer than a service manager waits unasked.
+    if (percent != shown) {
+      NotifyService(fmt::format("STATUS=loading model, {} %\nEXTEND_TIMEOUT_USEC=60000000",
+                                percent));
     }
     shown = percent;
   };
@@ -231,14 +262,54 @@ int Daemon::OpenState(const DaemonOptions& options, std::string* error) {
   return 0;
 }
 
+ConductorSettings Daemon::SettingsOf(const DaemonOptions& options) const {
+  ConductorSettings settings;
+  settings.turns = options.turns;
+  settings.turns.context_tokens = body_->model->parameters().context;
+  settings.turns.slot_bytes = body_->arena->slot_bytes();
+  settings.router = options.router;
+  settings.grants = options.grants;
+  settings.phases = options.phases;
+  settings.catalog = {options.catalog.bytes_max, options.catalog.versions_max};
+  return settings;
+}
+
+bool Daemon::reload_requested() {
+  Body& body = *body_;
+  while (const std::optional<uint64_t> ticket = body.conductor->TakeReloadRequest()) {
+    body.reload_tickets.push_back(*ticket);
+  }
+  return !body.reload_tickets.empty();
+}
+
+bool Daemon::CanFinishReload() {
+  return body_->conductor->HasRoomForReload() && body_->ingress->HasRoomForLimits();
+}
+
+void Daemon::FinishReload(const DaemonOptions* changed, const Status& status, std::string text) {
+  Body& body = *body_;
+  ReloadOutcome outcome;
+  outcome.tickets = std::exchange(body.reload_tickets, {});
+  outcome.code = static_cast<int32_t>(status.code());
+  outcome.text = std::move(text);
+  if (changed != nullptr) {
+    body.options.drain_timeout_ms = changed->drain_timeout_ms;
+    body.ingress->ChangeLimits({changed->ingress.attachments_max,
+                                changed->ingress.attachment.in_flight_max,
+                                changed->ingress.spin_us});
+    outcome.settings = SettingsOf(*changed);
+  }
+  body.conductor->FinishReload(std::move(outcome));
+}
+
 int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
   Body& body = *body_;
+  const ConductorSettings settings = SettingsOf(options);
   ConductorOptions conductor;
-  conductor.turns = options.turns;
-  conductor.turns.context_tokens = body.model->parameters().context;
-  conductor.turns.slot_bytes = body.arena->slot_bytes();
-  conductor.router = options.router;
-  conductor.grants = options.grants;
+  conductor.turns = settings.turns;
+  conductor.router = settings.router;
+  conductor.grants = settings.grants;
+  conductor.phases = settings.phases;
   conductor.model = body.model->FingerprintHex();
   conductor.wire_family = body.wire_family;
   conductor.kv_slots = body.arena->slots();
@@ -256,6 +327,17 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
     return kExitCannotCreate;
   }
   body.ingress = ingress.Take();
+  if (!options.metrics_listen.empty()) {
+    std::string words;
+    Result<std::unique_ptr<MetricsServer>> metrics = MetricsServer::Create(
+        options.metrics_listen, [&body](Figures* out) { return ReadFigures(body, out); }, &words);
+    if (!metrics.ok()) {
+      *error = fmt::format("metrics.listen: cannot listen on {}: {}", options.metrics_listen,
+                           words);
+      return kExitCannotCreate;
+    }
+    body.metrics = metrics.Take();
+  }
   if (options.control_endpoint.empty()) return 0;
   Result<std::unique_ptr<ControlServer>> control = ControlServer::Create(
       options.control_endpoint, body.control_requests, body.conductor->waker(),
@@ -281,8 +363,9 @@ int Daemon::Start(const DaemonOptions& options, std::string* error) {
   if (const int code = OpenModel(options, error); code != 0) return code;
   if (const int code = OpenSockets(options, error); code != 0) return code;
   StartThreads();
-  NotifyService("READY=1\nSTATUS=serving");
-  LogInfo("daemon", "ready socket={}", options.ingress.socket_path);
+  body.watchdog.Watch("conductor", body.conductor_rounds, body.conductor->waker());
+  body.watchdog.Watch("engine", body.engine_rounds, body.engine->waker());
+  body.watchdog.Start(Watchdog::PeriodNsFromEnvironment(), MonotonicNs());
   return 0;
 }
 
@@ -291,7 +374,11 @@ void Daemon::StartThreads() {
   body.back.emplace_back([&body] {
     NameThread("kairos-engine");
     RunUntil(body.stop_back, body.engine->waker(),
-             [&body] { return body.engine->DoWork(MonotonicNs()); }, -1);
+             [&body] {
+               body.engine_rounds.Add();
+               return body.engine->DoWork(MonotonicNs());
+             },
+             -1);
   });
   body.back.emplace_back([&body] {
     NameThread("kairos-text");
@@ -305,6 +392,7 @@ void Daemon::StartThreads() {
     NameThread("kairos-conduct");
     Conductor& conductor = *body.conductor;
     while (!body.stop_conductor.load(std::memory_order_acquire)) {
+      body.conductor_rounds.Add();
       if (conductor.DoWork(MonotonicNs())) continue;
       conductor.waker().Prepare();
       if (!conductor.DoWork(MonotonicNs())) conductor.waker().Sleep(conductor.SleepMs());
@@ -325,15 +413,20 @@ void Daemon::StartThreads() {
   });
 }
 
+void Daemon::LookAfterThreads() { body_->watchdog.Look(MonotonicNs()); }
+
 void Daemon::Stop(bool now) {
   Body& body = *body_;
   if (body.front.empty()) return;
   NotifyService("STOPPING=1\nSTATUS=draining");
   body.ingress->SetDraining(true);
   body.conductor->RequestDrain();
-  const auto wait_idle = [&body](uint64_t limit_ms) {
+  const auto wait_idle = [&body, this](uint64_t limit_ms) {
     const uint64_t until_ns = MonotonicNs() + limit_ms * 1'000'000;
-    while (body.conductor->turns_open() > 0 && MonotonicNs() < until_ns) usleep(5'000);
+    while (body.conductor->turns_open() > 0 && MonotonicNs() < until_ns) {
+      LookAfterThreads();
+      usleep(5'000);
+    }
   };
   if (!now) wait_idle(body.options.drain_timeout_ms);
   // What is still open is cancelled; cancelled turns are committed like any other.
@@ -348,6 +441,7 @@ void Daemon::Stop(bool now) {
   body.control_waker.Interrupt();
   for (std::thread& thread : body.front) thread.join();
   body.front.clear();
+  body.metrics.reset();
   body.stop_conductor.store(true, std::memory_order_release);
   body.conductor->waker().Interrupt();
   body.conductor_thread.join();

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "shm/doorbell.h"
 
@@ -124,6 +125,7 @@ int RingIngress::DoWork(uint64_t now_ns) {
   done += TakeReplies(now_ns);
   if (now_ns >= next_poll_ns_) {
     next_poll_ns_ = now_ns + kPollPeriodNs;
+    TakeLimits();
     done += PollEvents(0);
   }
   RunTimers(now_ns);
@@ -133,6 +135,20 @@ int RingIngress::DoWork(uint64_t now_ns) {
   }
   FinishRound();
   return done;
+}
+
+void RingIngress::ChangeLimits(IngressLimits limits) {
+  const bool sent = limits_asked_.TryPush(std::move(limits));
+  KAIROS_CHECK(sent);
+  own_waker_.Wake();
+}
+
+void RingIngress::TakeLimits() {
+  while (const std::optional<IngressLimits> limits = limits_asked_.TryPop()) {
+    options_.attachments_max = options_.attachments_per_uid_max = limits->attachments_max;
+    options_.attachment.in_flight_max = limits->in_flight_max;
+    spin_ns_ = spin_ns_max_ = static_cast<uint64_t>(SpinUs(limits->spin_us)) * 1000;
+  }
 }
 
 void RingIngress::FinishRound() {
@@ -546,7 +562,7 @@ uint64_t RingIngress::Wait(uint64_t now_ns, int max_ms) {
   // A spin that found nothing is shortened next time, down to an eighth.
   spin_ns_ = std::max(spin_ns_ / 2, spin_ns_max_ / 8);
   own_waker_.Prepare();
-  if (!replies_.empty() || !PrepareSleep()) {
+  if (!replies_.empty() || !limits_asked_.empty() || !PrepareSleep()) {
     own_waker_.Finish();
     return MonotonicNs();
   }

@@ -421,6 +421,8 @@ void TurnPipeline::OnCommitted(Turn& turn, JournalResult& result) {
   record.message_count = head.messages.size();
   record.phase = head.phase;
   record.waiting_for = head.waiting_for;
+  session.unused.Restart();
+  session.in_phase.Restart();
   if (IsCut(turn.cause)) ++counters_.turns_cancelled;
   ++counters_.turns_done;
   ReplyFinal(turn, session, head.version);

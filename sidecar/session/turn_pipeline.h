@@ -94,6 +94,8 @@ class TurnPipeline {
   void ExpireDeadlines(uint64_t now_ns);
   // Cancels a session's turns, the waiting ones too (delete).
   void CancelSession(Session& session, uint64_t now_ns);
+  // Holds for turns that have not begun to generate.
+  void SetLimits(const TurnLimits& limits) { limits_ = limits; }
   void Drain() { draining_ = true; }
   void CancelAll(uint64_t now_ns);
 

@@ -23,7 +23,7 @@ constexpr size_t kNameBytesMax = 128;
 
 struct ItemField {
   const char* name;
-  char type;  // 's' string, 'u' message index, 'o' object
+  char type;  // 's' string, 'u' message index, 'n' count, 'o' object
   bool required;
 };
 
@@ -40,7 +40,7 @@ constexpr ListField kLists[] = {
      {{{"text", 's', true}, {"source_message", 'u', false}, {"extra", 'o', false}, {}, {}}}},
     {"pending_actions",
      {{{"tool", 's', true}, {"tool_call_id", 's', false}, {"source_message", 'u', false},
-       {"extra", 'o', false}, {}}}},
+       {"timed_out_after_ms", 'n', false}, {"extra", 'o', false}}}},
     {"facts",
      {{{"text", 's', true}, {"source_message", 'u', false}, {"tool", 's', false},
        {"extra", 'o', false}, {}}}},
@@ -72,12 +72,13 @@ Json Empty() {
 
 bool HasType(const Json& value, char type) {
   if (type == 's') return value.is_string();
-  if (type == 'u') return value.is_number_unsigned();
+  if (type == 'u' || type == 'n') return value.is_number_unsigned();
   return value.is_object();
 }
 
 const char* TypeName(char type) {
   if (type == 's') return "a string";
+  if (type == 'n') return "a count";
   return type == 'u' ? "a message index" : "an object";
 }
 
@@ -358,6 +359,14 @@ std::string TaskContextAfterToolResult(const std::string& json, const ChatMessag
             {"source_message", message_index}};
   if (!tool.empty()) fact["tool"] = tool;
   context["facts"].push_back(std::move(fact));
+  return DumpBounded(std::move(context), json);
+}
+
+std::string TaskContextAfterToolTimeout(const std::string& json, uint64_t timeout_ms) {
+  Json context = Continue(json);
+  for (Json& action : context["pending_actions"]) {
+    if (!action.contains("timed_out_after_ms")) action["timed_out_after_ms"] = timeout_ms;
+  }
   return DumpBounded(std::move(context), json);
 }
 

@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "base/hash.h"
@@ -60,7 +61,8 @@ class FakeEngine : public Engine {
   }
 
   int submitted = 0;
-  bool held = false;  // computes nothing while set
+  bool held = false;   // computes nothing while set
+  std::string script;  // what every turn says while it is not empty
 
  private:
   struct Running {

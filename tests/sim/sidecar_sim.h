@@ -100,6 +100,11 @@ class SidecarSim {
       outcome.replies.push_back(std::move(*reply));
     }
   }
+  // Nothing happens for a while.
+  void Pass(uint64_t ms) {
+    now_ns_ += ms * 1'000'000;
+    Rounds(8);
+  }
   void Rounds(int count) {
     for (int i = 0; i < count; ++i) Round();
   }
@@ -121,6 +126,26 @@ class SidecarSim {
   }
   std::string Messages(SessionId session, uint64_t version = 0) {
     return Run(Operation(RequestKind::kSessionMessages, session, version)).last()->text;
+  }
+
+  // As `kairosctl reload` with settings that are good.
+  ControlReply Reload(ConductorSettings settings) {
+    ControlRequest ask;
+    ask.verb = ControlVerb::kReload;
+    ask.ticket = 5;
+    EXPECT_TRUE(control_requests_->TryPush(std::move(ask)));
+    Round();
+    ReloadOutcome outcome;
+    if (const auto ticket = conductor_->TakeReloadRequest()) outcome.tickets.push_back(*ticket);
+    outcome.text = "[]";
+    settings.turns.slot_bytes = 1024;
+    settings.catalog = {1u << 30, 64};
+    outcome.settings = std::move(settings);
+    conductor_->FinishReload(std::move(outcome));
+    Round();
+    std::optional<ControlReply> reply = control_replies_->TryPop();
+    EXPECT_TRUE(reply.has_value());
+    return reply.value_or(ControlReply{});
   }
 
   FakeEngine& engine() { return *engine_; }
