@@ -18,6 +18,8 @@ SignalWatch::SignalWatch() {
   for (const int number : {SIGTERM, SIGINT}) sigaddset(&set, number);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  // A segment or a catalog over RLIMIT_FSIZE is an error of that call, not the end.
+  std::signal(SIGXFSZ, SIG_IGN);
   // A reload is not offered; the default would end the daemon when its terminal closes.
   std::signal(SIGHUP, SIG_IGN);
   const int signals = signalfd(-1, &set, SFD_CLOEXEC);
