@@ -78,6 +78,8 @@ const Key kKeys[] = {
      "", "sessions of one user"},
     {"limits.in_flight_per_client", Kind::kCount, &Config::limits_in_flight_per_client, "64", 1,
      4096, "", "requests of one client that await their end"},
+    {"limits.unread_replies", Kind::kDurationMs, &Config::limits_unread_replies_ms, "30s", 100,
+     3'600'000, "", "how long a client may leave replies unread before its turns are cancelled"},
     {"limits.max_tokens_default", Kind::kCount, &Config::limits_max_tokens_default, "512", 1, kMany,
      "", "tokens generated when a turn names no limit"},
     {"ingress.spin", Kind::kSpin, &Config::ingress_spin, "auto", 0, 10'000, "",
