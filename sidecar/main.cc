@@ -36,6 +36,7 @@ DaemonOptions OptionsOf(const Config& config) {
   options.ingress.spin_us = config.SpinUs();
   options.ingress.attachment.in_flight_max =
       static_cast<uint32_t>(config.limits_in_flight_per_client);
+  options.ingress.attachment.slow_consumer_ns = config.limits_unread_replies_ms * 1'000'000;
 #ifdef KAIROS_TEST_HOOKS
   // Where rings begin, so that a test can reach the wrap of positions.
   if (const char* start = std::getenv("KAIROS_RING_START"); start != nullptr) {

@@ -39,6 +39,7 @@ struct Config {
   uint64_t limits_attachments = 0;
   uint64_t limits_sessions_per_uid = 0;
   uint64_t limits_in_flight_per_client = 0;
+  uint64_t limits_unread_replies_ms = 0;
   uint64_t limits_max_tokens_default = 0;
   uint64_t sessions_tool_timeout_ms = 0;  // 0: for ever, as the next
   uint64_t sessions_user_timeout_ms = 0;

@@ -18,6 +18,8 @@ SignalWatch::SignalWatch() {
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, number);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  // A segment or a catalog over RLIMIT_FSIZE is an error of that call, not the end.
+  std::signal(SIGXFSZ, SIG_IGN);
   const int signals = signalfd(-1, &set, SFD_CLOEXEC);
   std::thread([this, signals] { Read(signals); }).detach();
 }

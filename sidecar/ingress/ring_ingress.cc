@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <utility>
 
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -108,7 +107,7 @@ Status RingIngress::Open() {
   descriptor_limit_ = limit.rlim_cur;
   KAIROS_ASSIGN_OR_RETURN(listener_, ListenForClients(options_.socket_path, options_.socket_mode));
   epoll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
-  spare_ = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  KAIROS_RETURN_IF_ERROR(acceptor_.Open());
   if (!epoll_.valid() ||
       !Watch(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListen, 0) ||
       !Watch(epoll_.get(), EPOLL_CTL_ADD, own_waker_.fd(), EPOLLIN, kWaker, 0)) {
@@ -348,27 +347,25 @@ void RingIngress::Promote(Attachment& attachment) {
 
 void RingIngress::AcceptClients(uint64_t now_ns) {
   for (int i = 0; i < kAcceptsPerRound; ++i) {
-    int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE) && spare_.valid()) {
-      spare_.Close();
-      Descriptor refused(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (refused.valid()) (void)RefuseClient(refused.get(), PeerCredentials{}, true);
-      refused.Close();
-      spare_ = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
-      continue;
+    Descriptor socket;
+    switch (acceptor_.Accept(listener_.get(), &socket)) {
+      case Acceptor::Outcome::kNone: return;
+      case Acceptor::Outcome::kAccepted: AcceptOne(std::move(socket), now_ns); break;
+      case Acceptor::Outcome::kWithoutRoom:
+        (void)RefuseClient(socket.get(), PeerCredentials{}, true);
+        socket.Close();
+        acceptor_.Restore();
+        break;
     }
-    if (fd < 0) return;
-    AcceptOne(Descriptor(fd), now_ns);
   }
 }
 
 void RingIngress::AcceptOne(Descriptor socket, uint64_t now_ns) {
   auto peer = ReadPeer(socket.get());
   if (!peer.ok()) return;
-  // Descriptors are given out lowest first, so this number tells how many are in use.
+  constexpr uint64_t kOfOneClient = 4;
   const uint64_t room = std::max<uint64_t>(options_.descriptors_reserved, descriptor_limit_ / 5);
-  const uint64_t needed = static_cast<uint64_t>(socket.get()) + 4;
-  const bool is_short = needed + std::min(room, descriptor_limit_ / 2) > descriptor_limit_;
+  const bool is_short = IsShortOfDescriptors(socket.get(), kOfOneClient + room, descriptor_limit_);
   if (RefuseClient(socket.get(), *peer, is_short)) return;
   while (next_id_ == 0 || attachments_.contains(next_id_)) ++next_id_;
   const AttachmentId id{next_id_++};

@@ -22,6 +22,7 @@
 
 #include "base/spsc_queue.h"
 #include "base/waker.h"
+#include "shm/acceptor.h"
 #include "sidecar/ingress/attachment.h"
 #include "sidecar/ingress/reply.h"
 #include "sidecar/ingress/request.h"
@@ -138,7 +139,7 @@ class RingIngress {
   SpscQueue<IngressLimits> limits_asked_{4};
   Descriptor listener_;
   Descriptor epoll_;
-  Descriptor spare_;  // given up to accept, refuse and close a client when descriptors are out
+  Acceptor acceptor_;
   uint64_t descriptor_limit_ = 0;
   uint32_t next_id_ = 1;
   std::unordered_map<uint32_t, std::unique_ptr<Attachment>> attachments_;
