@@ -6,12 +6,12 @@
 #include <cstdlib>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "bench/engine_bench.h"
 #include "bench/peer_process.h"
 #include "bench/ring_bench.h"
 #include "bench/turn_bench.h"
+#include "bench/work_folder.h"
+#include "usage/program.h"
 
 namespace {
 
@@ -22,11 +22,6 @@ std::string DaemonBeside() {
   if (size <= 0) return "kairosd";
   const std::string self(path, static_cast<size_t>(size));
   return self.substr(0, self.rfind('/') + 1) + "kairosd";
-}
-
-std::string FreshFolder() {
-  char path[] = "/tmp/kairos-bench.XXXXXX";
-  return mkdtemp(path) == nullptr ? "/tmp" : path;
 }
 
 // What CTest counts as skipped.
@@ -61,10 +56,25 @@ CLI::App* AddRing(CLI::App* app, kairos::RingBenchOptions* ring) {
   return command;
 }
 
+kairos::Program Description() {
+  kairos::Program program;
+  program.name = "kairos-bench";
+  program.purpose = "measure a KAIROS sidecar";
+  program.description =
+      "kairos-bench starts a kairosd of its own and measures it, as ratios to a peer in the same "
+      "run where one is named.";
+  program.exit_statuses = {{"0", "done"},
+                           {"1", "a measurement failed, or what must be equal was not"},
+                           {"2", "usage"}};
+  program.see_also = "kairosd(1), kairosctl(1)";
+  return program;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Measurements of KAIROS. --json prints one JSON object a line."};
+  const kairos::Program program = Description();
+  CLI::App app{"Measurements of KAIROS. --json prints one JSON object a line.", program.name};
   app.require_subcommand(1);
 
   kairos::TurnBenchOptions turns;
@@ -109,18 +119,18 @@ int main(int argc, char** argv) {
   engine_command->add_flag("--quick", engine.quick, "small inputs, as a test of the bench itself");
   AddPeer(engine_command, &engine.peer);
 
-  CLI11_PARSE(app, argc, argv);
+  kairos::DescribeProgram(program, &app);
+  int exit_code = 0;
+  if (!kairos::ParseCommandLine(&app, argc, argv, &exit_code)) return exit_code;
   if (turns_command->parsed()) {
     if (turns.daemon.empty()) turns.daemon = DaemonBeside();
-    if (turns.work.empty()) turns.work = FreshFolder();
     if (!MayRun(turns.quick, &turns.model)) return kSkipped;
-    return kairos::RunTurnBench(turns);
+    return kairos::RunInWorkFolder(&turns.work, [&] { return kairos::RunTurnBench(turns); });
   }
   if (ring_command->parsed()) {
     if (ring.daemon.empty()) ring.daemon = DaemonBeside();
-    if (ring.work.empty()) ring.work = FreshFolder();
     if (!MayRun(ring.quick, &ring.model)) return kSkipped;
-    return kairos::RunRingBench(ring);
+    return kairos::RunInWorkFolder(&ring.work, [&] { return kairos::RunRingBench(ring); });
   }
   if (engine_command->parsed()) {
     if (!MayRun(engine.quick, &engine.model)) return kSkipped;

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // kairosctl: talks to a running sidecar. `run` is a client like any other; the rest are requests of
-// an operator over the control socket. Built with exceptions: CLI11 throws, and main() catches.
-// Exit codes: 0 done, 1 refused or failed, 2 usage, 69 no sidecar.
-#include <CLI/CLI.hpp>
-
+// an operator over the control socket. Built with exceptions, because CLI11 throws.
 #include <cstdio>
 #include <ctime>
 #include <functional>
 #include <string>
 
 #include "cli/chat.h"
+#include "cli/doctor.h"
 #include "cli/json_text.h"
 #include "cli/listing.h"
 #include "cli/words.h"
+#include "shm/records.h"
 #include "shm/socket_path.h"
 #include "sidecar/control/control_client.h"
+#include "sidecar/daemon/config_flags.h"
+#include "usage/completion.h"
+#include "usage/program.h"
 
 namespace kairos {
 
@@ -147,20 +149,24 @@ int Act(const Target& target, ControlVerb verb) {
   return 0;
 }
 
-void AddSessionCommands(CLI::App* app, Target* target, int* code) {
+// What the command line asks for; returns the exit status.
+using Action = std::function<int()>;
+
+void AddSessionCommands(CLI::App* app, Target* target, Action* action) {
   CLI::App* session = app->add_subcommand("session", "list, show and change sessions");
   session->require_subcommand(1);
   session->add_subcommand("ls", "list all sessions")->callback([=] {
-    *code = ListSessions(*target);
+    *action = [=] { return ListSessions(*target); };
   });
-  const auto add = [&](const char* name, const char* help, std::function<int()> act, int version) {
+  const auto add = [&](const char* name, const char* help, const Action& act, int version) {
     CLI::App* command = session->add_subcommand(name, help);
-    command->add_option("id", target->session, "session, in hex")->required();
+    command->add_option("id", target->session, "session, in hex")->required()->type_name("ID");
     if (version != 0) {
       auto* option = command->add_option("version", target->version, "version; 0: the newest");
+      option->type_name("N");
       if (version == 2) option->required();
     }
-    command->callback([=] { *code = act(); });
+    command->callback([=] { *action = act; });
   };
   add(
       "show", "figures and messages", [=] { return ShowSession(*target); }, 1);
@@ -175,46 +181,104 @@ void AddSessionCommands(CLI::App* app, Target* target, int* code) {
       [=] { return Act(*target, ControlVerb::kSessionDelete); }, 0);
 }
 
+void AddSidecarCommands(CLI::App* app, Target* target, Action* action) {
+  const auto add = [&](const char* name, const char* help, const Action& act) {
+    app->add_subcommand(name, help)->callback([=] { *action = act; });
+  };
+  add("stats", "figures since the start", [=] { return ShowStats(*target); });
+  add("ping", "ask whether a sidecar answers", [=] { return Act(*target, ControlVerb::kPing); });
+  add("drain", "refuse new turns, let open ones end",
+      [=] { return Act(*target, ControlVerb::kDrain); });
+}
+
+void AddChat(CLI::App* app, const Target* target, ChatOptions* chat, Action* action) {
+  CLI::App* run = app->add_subcommand("run", "chat at this terminal");
+  run->add_option("--socket", chat->socket, "client socket; default: $KAIROS_SOCKET or per user")
+      ->type_name("PATH");
+  CLI::Option* session =
+      run->add_option("--session", chat->session, "go on with this session, in hex")
+          ->type_name("ID");
+  run->add_option("--system", chat->system, "system prompt of a new session")
+      ->type_name("TEXT")
+      ->excludes(session);
+  run->add_option("--max-tokens", chat->max_tokens,
+                  "most tokens of a reply; 0 or not given: the sidecar's setting")
+      ->type_name("N");
+  run->add_option("--temperature", chat->temperature,
+                  "0 (greedy) to 2; not given: the sidecar's setting")
+      ->check(CLI::Range(0.0, static_cast<double>(kTemperatureMax)).description(""))
+      ->type_name("NUMBER");
+  run->callback([=] {
+    *action = [=] {
+      chat->json = target->json;
+      return RunChat(*chat);
+    };
+  });
+}
+
+int PrintCompletion(const CLI::App& app, const std::string& shell) {
+  const Shell kind = shell == "bash" ? Shell::kBash : shell == "zsh" ? Shell::kZsh : Shell::kFish;
+  // Ids of sessions; none where there is no sidecar.
+  constexpr const char* kIds = "kairosctl session ls 2>/dev/null | tail -n +2 | cut -c1-16";
+  std::fputs(CompletionScript(kind, app, kIds).c_str(), stdout);
+  return 0;
+}
+
+Program Description() {
+  Program program;
+  program.name = "kairosctl";
+  program.purpose = "chat with, watch and operate a KAIROS sidecar";
+  program.description =
+      "kairosctl talks to a running kairosd(1). `run` is a chat over the clients' socket; doctor "
+      "and completion need no sidecar; all else goes to the control socket, which only the "
+      "sidecar's user and root may open.";
+  program.exit_statuses = {
+      {"0", "done"}, {"1", "refused or failed"}, {"2", "usage"}, {"69", "no sidecar"}};
+  program.variables = {{"KAIROS_SOCKET", "the clients' socket; control.sock beside it is the "
+                                         "operators'"},
+                       {"XDG_RUNTIME_DIR", "its kairos/kairos.sock is the default of both sides"}};
+  program.files = {{"/run/kairos/kairos.sock", "the default for root"},
+                   {"/tmp/kairos-UID/kairos.sock", "the default without XDG_RUNTIME_DIR"}};
+  program.see_also = "kairosd(1), kairos-bench(1)";
+  return program;
+}
+
 }  // namespace
 
 int RunTool(int argc, char** argv) {
-  CLI::App app("kairosctl: talks to a running KAIROS sidecar", "kairosctl");
+  const Program program = Description();
+  CLI::App app("Talks to a running KAIROS sidecar.", program.name);
   app.require_subcommand(1);
+  app.fallthrough();
   Target target;
   ChatOptions chat;
-  int code = 0;
+  Action action;
+  std::string shell;
   app.add_option("--control", target.control_socket,
-                 "control socket; default: beside $KAIROS_SOCKET");
+                 "control socket; default: beside $KAIROS_SOCKET")
+      ->type_name("PATH");
   app.add_flag("--json", target.json, "print JSON");
-  app.footer("Exit codes: 0 done, 1 refused or failed, 2 usage, 69 no sidecar.");
-  app.fallthrough();
-  AddSessionCommands(&app, &target, &code);
-  app.add_subcommand("stats", "figures since the start")->callback([&] {
-    code = ShowStats(target);
+  AddChat(&app, &target, &chat, &action);
+  AddSessionCommands(&app, &target, &action);
+  AddSidecarCommands(&app, &target, &action);
+  CLI::App* doctor = app.add_subcommand(
+      "doctor", "look at host, settings, model and sidecar, and say what to change");
+  const ConfigOptions settings(doctor);
+  doctor->callback([&] {
+    action = [&] { return RunDoctor(settings.Given(), target.json); };
   });
-  app.add_subcommand("ping", "is it there?")->callback([&] {
-    code = Act(target, ControlVerb::kPing);
+  CLI::App* completion =
+      app.add_subcommand("completion", "print what a shell loads to complete this program's words");
+  completion->add_option("shell", shell, "the shell")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""))
+      ->type_name("bash|zsh|fish");
+  completion->callback([&] {
+    action = [&] { return PrintCompletion(app, shell); };
   });
-  app.add_subcommand("drain", "refuse new turns, let open ones end")->callback([&] {
-    code = Act(target, ControlVerb::kDrain);
-  });
-  CLI::App* run = app.add_subcommand("run", "chat at this terminal");
-  run->add_option("--socket", chat.socket, "client socket; default: $KAIROS_SOCKET or per user");
-  CLI::Option* session =
-      run->add_option("--session", chat.session, "go on with this session, in hex");
-  run->add_option("--system", chat.system, "system prompt of a new session")->excludes(session);
-  run->add_option("--max-tokens", chat.max_tokens, "limit of a reply; 0: the sidecar's");
-  run->add_option("--temperature", chat.temperature, "0: greedy")->check(CLI::Range(0.0, 100.0));
-  run->callback([&] {
-    chat.json = target.json;
-    code = RunChat(chat);
-  });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& fault) {
-    return app.exit(fault) == 0 ? 0 : 2;
-  }
-  return code;
+  DescribeProgram(program, &app);
+  int exit_code = 0;
+  return ParseCommandLine(&app, argc, argv, &exit_code) ? action() : exit_code;
 }
 
 }  // namespace kairos

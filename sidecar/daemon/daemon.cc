@@ -2,7 +2,6 @@
 #include "sidecar/daemon/daemon.h"
 
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,11 +16,13 @@
 #include "base/log.h"
 #include "sidecar/context/context_filter.h"
 #include "sidecar/control/control_server.h"
-#include "sidecar/daemon/instance_lock.h"
 #include "sidecar/daemon/service_notify.h"
 #include "sidecar/engine/models/model.h"
 #include "sidecar/engine/token_bytes.h"
 #include "sidecar/model/gguf.h"
+#include "sidecar/preflight/host_checks.h"
+#include "sidecar/preflight/instance_lock.h"
+#include "sidecar/preflight/place_checks.h"
 #include "sidecar/state/journal.h"
 
 namespace kairos {
@@ -42,27 +43,22 @@ void RunUntil(const std::atomic<bool>& stop, Waker& waker, const Work& work, int
 
 void NameThread(const char* name) { prctl(PR_SET_NAME, name); }
 
-void RaiseDescriptorLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
+// Logs what is not as it should be. The exit status of the first finding that keeps the daemon from
+// starting, with its words; else 0.
+int Judge(const std::vector<Finding>& findings, std::string* error) {
+  for (const Finding& finding : findings) {
+    if (finding.exit_status != 0) {
+      *error = FaultWords(finding);
+      return finding.exit_status;
+    }
+    if (finding.severity == Severity::kOk) continue;
+    LogWarn("daemon", "preflight check={} words=\"{}\" remedy=\"{}\"", finding.check, finding.words,
+            finding.remedy);
+  }
+  return 0;
 }
 
 }  // namespace
-
-std::string ResolveModelPath(const std::string& name_or_path) {
-  if (name_or_path.find('/') != std::string::npos || access(name_or_path.c_str(), R_OK) == 0) {
-    return name_or_path;
-  }
-  std::string cache;
-  if (const char* base = std::getenv("XDG_CACHE_HOME"); base != nullptr && *base != '\0') {
-    cache = base;
-  } else if (const char* home = std::getenv("HOME"); home != nullptr) {
-    cache = std::string(home) + "/.cache";
-  }
-  return cache + "/kairos/models/" + name_or_path + ".gguf";
-}
 
 // In the order they are built; destroyed in reverse.
 struct Daemon::Body {
@@ -102,22 +98,10 @@ bool Daemon::drain_requested() const {
   return body_->conductor != nullptr && body_->conductor->drain_requested();
 }
 
-int Daemon::OpenModel(const DaemonOptions& options, std::string* error) {
+int Daemon::OpenModel(const DaemonOptions& options, CheckedModel checked, std::string* error) {
   Body& body = *body_;
-  const std::string path = ResolveModelPath(options.model);
-  Result<std::unique_ptr<GgufFile>> file = GgufFile::Open(path, error);
-  if (!file.ok()) {
-    if (options.model.find('/') == std::string::npos && access(path.c_str(), F_OK) != 0) {
-      *error = fmt::format("no file and no fetched model is called {}; see `tools/model list` ({})",
-                           options.model, *error);
-    }
-    return kExitNoInput;
-  }
+  const GgufFile& file = *checked.file;
   const KernelTable* kernels = ChooseKernels();
-  if (kernels == nullptr) {
-    *error = "KAIROS_KERNELS names kernels that this processor does not have";
-    return kExitConfig;
-  }
   const bool terminal = isatty(STDERR_FILENO) == 1;
   uint64_t shown = 0;
   const auto progress = [&](uint64_t done, uint64_t total) {
@@ -129,16 +113,14 @@ int Daemon::OpenModel(const DaemonOptions& options, std::string* error) {
     shown = percent;
   };
   NotifyService("STATUS=loading model");
-  Result<std::unique_ptr<Model>> model = Model::Load(**file, *kernels, progress, error);
+  Result<std::unique_ptr<Model>> model = Model::Load(file, *kernels, progress, error);
   if (!model.ok()) return kExitNoInput;
   body.model = model.Take();
-  Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Create(**file, error);
-  if (!tokenizer.ok()) return kExitNoInput;
-  body.tokenizer = tokenizer.Take();
+  body.tokenizer = std::move(checked.tokenizer);
   const auto text_of = [&](TokenId token) {
     return token < 0 ? std::string() : std::string(body.tokenizer->TokenBytes(token, true));
   };
-  const std::string source((*file)->String("tokenizer.chat_template").value_or(""));
+  const std::string source(file.String("tokenizer.chat_template").value_or(""));
   Result<std::unique_ptr<ChatRenderer>> renderer = ChatRenderer::Create(
       source, text_of(body.tokenizer->bos()), text_of(body.tokenizer->eos()), error);
   if (!renderer.ok()) {
@@ -153,7 +135,7 @@ int Daemon::OpenModel(const DaemonOptions& options, std::string* error) {
 
   LogInfo("daemon", "model_loaded kernels={} fingerprint={} weight_bytes={}", kernels->name,
           body.model->FingerprintHex(), body.model->weight_bytes());
-  return OpenEngine(options, ReadTokenBytes(**file), error);
+  return OpenEngine(options, ReadTokenBytes(file), error);
 }
 
 int Daemon::OpenEngine(const DaemonOptions& options, std::vector<std::string> token_bytes,
@@ -165,15 +147,9 @@ int Daemon::OpenEngine(const DaemonOptions& options, std::vector<std::string> to
     const auto id = static_cast<TokenId>(token);
     if (body.tokenizer->IsEndOfGeneration(id)) engine.end_tokens.push_back(id);
   }
-  const uint64_t slot_bytes = SlotBytes(body.model->kv_geometry());
-  const uint64_t slots = options.kv_bytes / slot_bytes;
-  if (slots < 4 || slots > 0xfffffff0u) {
-    *error = fmt::format("kv.memory of {} bytes holds {} blocks of {} bytes; at least 4 are needed",
-                         options.kv_bytes, slots, slot_bytes);
-    return kExitConfig;
-  }
-  Result<std::unique_ptr<KvArena>> arena =
-      KvArena::Create(body.model->kv_geometry(), static_cast<uint32_t>(slots));
+  const Result<uint32_t> slots = KvSlotCount(options.kv_bytes, body.model->kv_geometry(), error);
+  if (!slots.ok()) return kExitConfig;
+  Result<std::unique_ptr<KvArena>> arena = KvArena::Create(body.model->kv_geometry(), *slots);
   if (!arena.ok()) {
     *error = fmt::format("cannot reserve {} bytes of KV memory (kv.memory)", options.kv_bytes);
     return kExitOsError;
@@ -185,7 +161,7 @@ int Daemon::OpenEngine(const DaemonOptions& options, std::vector<std::string> to
     return kExitOsError;
   }
   body.engine = made.Take();
-  LogInfo("daemon", "kv_reserved slots={} slot_bytes={}", slots, slot_bytes);
+  LogInfo("daemon", "kv_reserved slots={} slot_bytes={}", *slots, body.arena->slot_bytes());
   return 0;
 }
 
@@ -228,6 +204,13 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
                        body.requests, body.replies, body.ingress_waker, body.control_requests,
                        body.control_replies, body.control_waker},
       conductor, std::move(body.sessions));
+  // A socket left over is replaced; one that somebody serves is not ours to take.
+  std::vector<Finding> taken;
+  for (const Finding& finding : {CheckEndpoint("socket", options.ingress.socket_path),
+                                 CheckEndpoint("control_socket", options.control_endpoint)}) {
+    if (finding.severity == Severity::kFail) taken.push_back(finding);
+  }
+  if (const int code = Judge(taken, error); code != 0) return code;
   Result<std::unique_ptr<RingIngress>> ingress =
       RingIngress::Create(options.ingress, body.requests, body.conductor->waker(), body.replies,
                           body.ingress_waker);
@@ -249,7 +232,10 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
 int Daemon::Start(const DaemonOptions& options, std::string* error) {
   Body& body = *body_;
   body.options = options;
-  RaiseDescriptorLimit();
+  std::vector<Finding> findings{CheckKernel(), CheckProcessor(),
+                                CheckSocketFolder(options.ingress.socket_path)};
+  CheckedModel model = CheckModel(options.model, options.kv_bytes, &findings);
+  if (const int code = Judge(findings, error); code != 0) return code;
   // Segments hold prompts: processes of the same uid must not read them through procfs or a core.
   prctl(PR_SET_DUMPABLE, 0);
   switch (body.lock.Take(options.ingress.socket_path + ".lock", error)) {
@@ -257,9 +243,12 @@ int Daemon::Start(const DaemonOptions& options, std::string* error) {
     case InstanceLock::Outcome::kHeldByOther: return kExitAlreadyRunning;
     case InstanceLock::Outcome::kFailed: return kExitCannotCreate;
   }
+  findings = {RaiseDescriptorLimit(options.ingress.attachments_max),
+              CheckCatalog(options.catalog.path, options.catalog.bytes_max)};
+  if (const int code = Judge(findings, error); code != 0) return code;
   // The quick things first: who waits for a model should not hear of a locked catalog after it.
   if (const int code = OpenState(options, error); code != 0) return code;
-  if (const int code = OpenModel(options, error); code != 0) return code;
+  if (const int code = OpenModel(options, std::move(model), error); code != 0) return code;
   if (const int code = OpenSockets(options, error); code != 0) return code;
   StartThreads();
   NotifyService("READY=1\nSTATUS=serving");

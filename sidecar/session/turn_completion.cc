@@ -112,10 +112,8 @@ void TurnPipeline::Submit(Turn& turn, Session& session, uint32_t max_new) {
   spec.max_new_tokens = max_new;
   spec.sampling = turn.ask().sampling;
   if (!turn.ask().temperature_given) spec.sampling.temperature = limits_.temperature_default;
-  if (!turn.ask().generation_given) {
-    spec.sampling.top_p = limits_.top_p_default;
-    spec.sampling.top_k = limits_.top_k_default;
-  }
+  if (!turn.ask().top_p_given) spec.sampling.top_p = limits_.top_p_default;
+  if (!turn.ask().top_k_given) spec.sampling.top_k = limits_.top_k_default;
   if ((turn.ask().generation_flags & KAIROS_AUTO_TEMPERATURE) && turn.verdict.temperature >= 0) {
     spec.sampling.temperature = turn.verdict.temperature;
   }

@@ -175,9 +175,28 @@ class Verbs(Tool):
                       ("session", "show", "0"), ("session", "show", "1" * 17),
                       ("run", "--session", "xyz", "--socket", self.daemon.socket),
                       ("run", "--session", "1", "--system", "s"), ("run", "--temperature", "-1"),
+                      ("run", "--temperature", "2.1"),
                       ("ping", "--nonsense")):
             self.run_tool(*words, code=USAGE)
-        self.assertIn("Exit codes: 0 done, 1 refused", self.run_tool("--help").stdout)
+        self.assertIn("Exit statuses:\n   0  done\n   1  refused", self.run_tool("--help").stdout)
+
+    def test_complaints_begin_with_the_program_and_name_the_command(self) -> None:
+        done = self.run_tool("session", "show", code=USAGE)
+        self.assertEqual(done.stderr, "kairosctl session show: id is required\n"
+                                      "  see kairosctl session show --help\n")
+        self.assertTrue(self.run_tool("nonsense", code=USAGE).stderr.startswith("kairosctl: "))
+        kairosd = subprocess.run([os.environ["KAIROSD"], "--nonsense"], capture_output=True,
+                                 text=True, timeout=60)
+        self.assertEqual(kairosd.returncode, USAGE)
+        self.assertTrue(kairosd.stderr.startswith("kairosd: "), kairosd.stderr)
+
+    def test_programs_tell_one_version_in_one_form(self) -> None:
+        texts = [subprocess.run([program, "--version"], capture_output=True, text=True,
+                                check=True, timeout=60).stdout
+                 for program in (os.environ["KAIROSD"], CTL)]
+        found = [re.fullmatch(r"(kairosd|kairosctl) (\d+\.\d+\.\d+)\n", text) for text in texts]
+        self.assertEqual([match[1] for match in found], ["kairosd", "kairosctl"])
+        self.assertEqual(found[0][2], found[1][2])
 
     def test_unknown_session_ends_with_1_and_words(self) -> None:
         for words in (("show", "dead"), ("fork", "dead"), ("rewind", "dead", "1"),
@@ -231,7 +250,11 @@ class PipedChat(Tool):
     def test_fork_rewind_and_state(self) -> None:
         done = self.chat("Remember 7.\nAnd 8.\n/rewind 1\n/fork\n/state\nWhich?\n/quit\nnever\n",
                          "--max-tokens", "4")
-        source, copy = re.findall(r"(?m)^\[([0-9a-f]{16})\]$", done.stdout)
+        source = re.search(r"(?m)^\[rewound: session ([0-9a-f]{16}) is at version 1 again; ",
+                           done.stdout)[1]
+        copy, kept = re.findall(r"(?m)^\[forked: you go on in session ([0-9a-f]{16}) at version 1; "
+                                r"([0-9a-f]{16}) stays as it is\]$", done.stdout)[0]
+        self.assertEqual(source, kept)
         self.assertNotEqual(source, copy)
         self.assertIn('"goal"', done.stdout)
         self.assertEqual(self.said("session", "show", source)["session"]["version"], 1)
@@ -239,6 +262,18 @@ class PipedChat(Tool):
         self.assertEqual(record["session"]["parent"], source)
         self.assertEqual([m["content"] for m in record["messages"] if m["role"] == "user"],
                          ["Remember 7.", "Which?"])
+
+    def test_fork_and_rewind_name_the_label_and_have_json(self) -> None:
+        identity = self.session("One.", "Two.")
+        done = self.chat("/rewind 1\n/fork\n", "--session", identity)
+        self.assertEqual(done.stdout.count(', label "tool test"'), 2, done.stdout)
+        done = self.chat("/rewind 2\n/fork\n", "--json", "--session", identity)
+        rewound, forked = (json.loads(line) for line in done.stdout.splitlines())
+        self.assertEqual(rewound, {"command": "/rewind", "session": identity, "version": 2,
+                                   "label": "tool test", "source": identity})
+        self.assertEqual((forked["command"], forked["source"], forked["version"]),
+                         ("/fork", identity, 1))
+        self.assertNotEqual(forked["session"], identity)
 
     def test_recomputed_tokens_come_with_their_reason(self) -> None:
         words = " ".join(f"word{i}" for i in range(40))
@@ -266,6 +301,17 @@ class PipedChat(Tool):
         self.assertRegex(shown, r"v1: .* cancelled\]\n$")
 
 
+class ChatSettings(Tool):
+    EXTRA = ("--generation-temperature", "2", "--limits-max-tokens-default", "16")
+
+    def test_what_the_user_does_not_name_is_the_sidecars(self) -> None:
+        def said(*arguments: str) -> str:
+            return json.loads(self.chat("Tell me a story.\n", "--json", *arguments).stdout)["text"]
+        hot = said()
+        self.assertEqual(said("--max-tokens", "16"), hot)
+        self.assertNotEqual(said("--max-tokens", "16", "--temperature", "0"), hot)
+
+
 class TerminalChat(Tool):
     def terminal(self, *arguments: str) -> Terminal:
         terminal = Terminal([CTL, "run", "--socket", self.daemon.socket, *arguments])
@@ -277,7 +323,7 @@ class TerminalChat(Tool):
     def test_chat_help_and_quit(self) -> None:
         terminal = self.terminal("--max-tokens", "4")
         terminal.type("/help\n")
-        for command in ("/fork", "/rewind N", "/state", "/quit", r"\^C"):
+        for command in ("/fork", "/rewind N", "/state", "/help", "/quit", r"\^C"):
             terminal.expect(command)
         terminal.type("Say a word.\n")
         terminal.expect(r"\[[0-9a-f]{16} v1: .* generated, first token [\d.]+ ms")
@@ -294,7 +340,7 @@ class TerminalChat(Tool):
         self.assertLess(int(figures[2]), 1500)
         terminal.expect("> ")
         terminal.type("/rewind 1\n")
-        terminal.expect(r"\[" + figures[1] + r"\]")
+        terminal.expect(r"\[rewound: session " + figures[1] + r" is at version 1 again; ")
         terminal.expect("> ")
         terminal.type("\x03")
         self.assertEqual(terminal.wait(), DONE)
