@@ -12,7 +12,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "cli/control_call.h"
 #include "cli/json_text.h"
+#include "cli/turn_listing.h"
 #include "cli/words.h"
 #include "kairos/kairos.h"
 
@@ -20,8 +22,6 @@ namespace kairos {
 
 namespace {
 
-constexpr int kExitFailed = 1;
-constexpr int kExitUnavailable = 69;
 constexpr int kCallMs = 10'000;
 
 // Counts ^C: the first cancels a turn in flight, a second does not wait for its end; at the prompt
@@ -39,17 +39,6 @@ void Complain(const char* what, int32_t code) {
   kairos_last_error(words, sizeof(words));
   std::fprintf(stderr, "kairosctl: %s: %s\n", what,
                FaultText(code, kairos_last_detail(), words).c_str());
-}
-
-// "3 block_boundary, 40 evicted"
-std::string ReasonsText(const kairos_final_t& done) {
-  std::string text;
-  for (uint32_t i = 0; i < KAIROS_REASON_COUNT; ++i) {
-    if (done.recomputed_by[i] == 0) continue;
-    text +=
-        (text.empty() ? "" : ", ") + std::to_string(done.recomputed_by[i]) + " " + ReasonText(i);
-  }
-  return text;
 }
 
 std::string FinalText(const kairos_final_t& done) {
@@ -70,27 +59,10 @@ std::string FinalText(const kairos_final_t& done) {
   return text + "]";
 }
 
-std::string FinalJson(const kairos_final_t& done, const std::string& text) {
-  nlohmann::ordered_json reasons = nlohmann::ordered_json::object();
-  for (uint32_t i = 0; i < KAIROS_REASON_COUNT; ++i) {
-    if (done.recomputed_by[i] > 0) reasons[ReasonText(i)] = done.recomputed_by[i];
-  }
-  nlohmann::ordered_json json = {
-      {"session", SessionText(done.session_id)},
-      {"version", done.version},
-      {"finish", FinishText(done.finish)},
-      {"new_tokens", done.new_tokens},
-      {"reused_tokens", done.reused_tokens},
-      {"shared_tokens", done.shared_tokens},
-      {"recomputed_tokens", done.recomputed_tokens},
-      {"recomputed_by", reasons},
-      {"generated_tokens", done.generated_tokens},
-      {"plan", PlanText(done.plan)},
-      {"rule", std::string(done.rule, strnlen(done.rule, sizeof(done.rule)))},
-      {"ttft_ms", static_cast<double>(done.ttft_ns) * 1e-6},
-      {"total_ms", static_cast<double>(done.total_ns) * 1e-6},
-      {"text", text},
-  };
+std::string ReplyJson(const kairos_final_t& done, const std::string& text) {
+  nlohmann::ordered_json json = {{"session", SessionText(done.session_id)}};
+  json.update(FinalJson(done));
+  json["text"] = text;
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
@@ -206,7 +178,7 @@ bool Chat::ReadLine(std::string* line) {
 
 void Chat::PrintFinal(const kairos_final_t& done) {
   if (options_.json) {
-    std::printf("%s\n", FinalJson(done, text_).c_str());
+    std::printf("%s\n", ReplyJson(done, text_).c_str());
   } else {
     std::printf("\n%s\n", FinalText(done).c_str());
   }

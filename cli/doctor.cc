@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "cli/control_call.h"
 #include "cli/json_text.h"
 #include "kairos/kairos.h"
 #include "sidecar/preflight/host_checks.h"
@@ -18,7 +19,6 @@ namespace kairos {
 
 namespace {
 
-constexpr int kExitFailed = 1;
 constexpr int kAttachMs = 3000;
 
 const char* SeverityText(Severity severity) {

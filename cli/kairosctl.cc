@@ -2,7 +2,6 @@
 // kairosctl: talks to a running sidecar. `run` is a client like any other; the rest are requests of
 // an operator over the control socket. Built with exceptions, because CLI11 throws.
 #include <cstdio>
-#include <ctime>
 #include <functional>
 #include <string>
 
@@ -10,10 +9,9 @@
 #include "cli/doctor.h"
 #include "cli/json_text.h"
 #include "cli/listing.h"
-#include "cli/words.h"
+#include "cli/session_commands.h"
+#include "cli/top.h"
 #include "shm/records.h"
-#include "shm/socket_path.h"
-#include "sidecar/control/control_client.h"
 #include "sidecar/daemon/config_flags.h"
 #include "usage/completion.h"
 #include "usage/program.h"
@@ -21,97 +19,6 @@
 namespace kairos {
 
 namespace {
-
-constexpr int kExitUnavailable = 69;
-constexpr int kCallMs = 5000;
-
-struct Target {
-  std::string control_socket;
-  bool json = false;
-  std::string session;
-  uint64_t version = 0;
-};
-
-std::string ControlPath(const std::string& given) {
-  if (!given.empty()) return given;
-  const Result<std::string> socket = DefaultSocketPath();
-  if (!socket.ok()) return "";
-  const size_t slash = socket->rfind('/');
-  return (slash == std::string::npos ? "" : socket->substr(0, slash + 1)) + "control.sock";
-}
-
-uint64_t NowUnixMs() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1'000'000;
-}
-
-// One call; 0 with *reply, or the exit code after the reason was printed.
-int Call(const Target& target, ControlRequest request, ControlReply* reply) {
-  if (!target.session.empty() && !ParseSessionText(target.session, &request.session.value)) {
-    std::fprintf(stderr, "kairosctl: session: not an id of up to 16 hex digits\n");
-    return 2;
-  }
-  request.version = target.version;
-  std::string error;
-  auto client = ControlClient::Open(ControlPath(target.control_socket), &error);
-  if (!client.ok()) {
-    std::fprintf(stderr, "kairosctl: no sidecar: %s\n",
-                 FaultText(KAIROS_UNAVAILABLE, 0, error).c_str());
-    return kExitUnavailable;
-  }
-  const Status status = (*client)->Call(request, kCallMs, reply);
-  if (!status.ok()) {
-    std::fprintf(stderr, "kairosctl: %s\n",
-                 FaultText(static_cast<int32_t>(status.code()), 0, status.message()).c_str());
-    return status.code() == Code::kUnavailable ? kExitUnavailable : 1;
-  }
-  if (reply->code == 0) return 0;
-  std::fprintf(stderr, "kairosctl: %s\n",
-               FaultText(reply->code, reply->detail, reply->text).c_str());
-  return reply->code == KAIROS_UNAVAILABLE ? kExitUnavailable : 1;
-}
-
-int ListSessions(const Target& target) {
-  std::string json;
-  ControlRequest request;
-  request.verb = ControlVerb::kSessionList;
-  request.list_max = 256;
-  for (bool first = true;; first = false) {
-    ControlReply reply;
-    if (const int code = Call(target, request, &reply); code != 0) return code;
-    if (first && !target.json) std::printf("%s\n", SessionHeading().c_str());
-    for (const kairos_session_t& session : reply.sessions) {
-      if (target.json) {
-        json += (json.empty() ? "" : ",") + SessionJson(session);
-      } else {
-        std::printf("%s\n", SessionLine(session, NowUnixMs()).c_str());
-      }
-    }
-    if (reply.sessions.size() < request.list_max) break;
-    request.after = SessionId{reply.sessions.back().id};
-  }
-  if (target.json) std::printf("[%s]\n", json.c_str());
-  return 0;
-}
-
-int ShowSession(const Target& target) {
-  ControlRequest request;
-  request.verb = ControlVerb::kSessionShow;
-  ControlReply reply;
-  if (const int code = Call(target, request, &reply); code != 0) return code;
-  const std::string session = reply.sessions.empty() ? "null" : SessionJson(reply.sessions[0]);
-  if (target.json) {
-    std::printf("{\"session\":%s,\"messages\":%s}\n", session.c_str(),
-                reply.text.empty() ? "[]" : reply.text.c_str());
-    return 0;
-  }
-  for (const kairos_session_t& row : reply.sessions) {
-    std::printf("%s\n", SessionFigures(row, NowUnixMs()).c_str());
-  }
-  std::fputs(MessageParagraphs(reply.text).c_str(), stdout);
-  return 0;
-}
 
 int ShowStats(const Target& target) {
   ControlRequest request;
@@ -132,20 +39,12 @@ int ShowStats(const Target& target) {
   return 0;
 }
 
-int Act(const Target& target, ControlVerb verb) {
+int ShowModel(const Target& target) {
   ControlRequest request;
-  request.verb = verb;
+  request.verb = ControlVerb::kModelShow;
   ControlReply reply;
   if (const int code = Call(target, request, &reply); code != 0) return code;
-  if (target.json) {
-    std::printf("{\"ok\":true,\"session\":\"%016llx\",\"version\":%llu}\n",
-                static_cast<unsigned long long>(reply.session.value),
-                static_cast<unsigned long long>(reply.version));
-  } else if (verb == ControlVerb::kSessionFork) {
-    std::printf("%016llx\n", static_cast<unsigned long long>(reply.session.value));
-  } else {
-    std::printf("ok\n");
-  }
+  std::fputs(target.json ? (reply.text + "\n").c_str() : ModelFigures(reply.text).c_str(), stdout);
   return 0;
 }
 
@@ -169,7 +68,13 @@ void AddSessionCommands(CLI::App* app, Target* target, Action* action) {
     command->callback([=] { *action = act; });
   };
   add(
-      "show", "figures and messages", [=] { return ShowSession(*target); }, 1);
+      "show", "figures, task context and messages", [=] { return ShowSession(*target); }, 1);
+  add(
+      "why", "what its recent turns reused and recomputed, and why",
+      [=] { return ExplainSession(*target); }, 0);
+  add(
+      "export", "the whole session as Markdown, or as JSON with --json",
+      [=] { return ExportSession(*target); }, 1);
   add(
       "fork", "a new session that starts as this one",
       [=] { return Act(*target, ControlVerb::kSessionFork); }, 1);
@@ -185,10 +90,24 @@ void AddSidecarCommands(CLI::App* app, Target* target, Action* action) {
   const auto add = [&](const char* name, const char* help, const Action& act) {
     app->add_subcommand(name, help)->callback([=] { *action = act; });
   };
+  CLI::App* model = app->add_subcommand("model", "the model that is served");
+  model->require_subcommand(1);
+  model->add_subcommand("show", "its architecture, weights, tokenizer, fingerprint and memory")
+      ->callback([=] { *action = [=] { return ShowModel(*target); }; });
   add("stats", "figures since the start", [=] { return ShowStats(*target); });
   add("ping", "ask whether a sidecar answers", [=] { return Act(*target, ControlVerb::kPing); });
   add("drain", "refuse new turns, let open ones end",
       [=] { return Act(*target, ControlVerb::kDrain); });
+}
+
+void AddTop(CLI::App* app, const Target* target, TopOptions* options, Action* action) {
+  CLI::App* top = app->add_subcommand("top", "sessions, rates and memory, refreshed; q ends it");
+  top->add_flag("--once", options->once, "print once; so does --json, or a pipe");
+  top->add_option("--interval", options->interval_s,
+                  "seconds between two looks, 0.1 to 3600; rates are those between them [1]")
+      ->check(CLI::Range(0.1, 3600.0).description(""))
+      ->type_name("SECONDS");
+  top->callback([=] { *action = [=] { return RunTop(*target, *options); }; });
 }
 
 void AddChat(CLI::App* app, const Target* target, ChatOptions* chat, Action* action) {
@@ -252,6 +171,7 @@ int RunTool(int argc, char** argv) {
   app.fallthrough();
   Target target;
   ChatOptions chat;
+  TopOptions top;
   Action action;
   std::string shell;
   app.add_option("--control", target.control_socket,
@@ -261,6 +181,7 @@ int RunTool(int argc, char** argv) {
   AddChat(&app, &target, &chat, &action);
   AddSessionCommands(&app, &target, &action);
   AddSidecarCommands(&app, &target, &action);
+  AddTop(&app, &target, &top, &action);
   CLI::App* doctor = app.add_subcommand(
       "doctor", "look at host, settings, model and sidecar, and say what to change");
   const ConfigOptions settings(doctor);

@@ -21,7 +21,12 @@ enum class ControlVerb : int32_t {
   kSessionRewind = 6,
   kSessionDelete = 7,
   kDrain = 8,
+  kSessionWhy = 9,      // text: recent turns as JSON
+  kSessionContext = 10, // text: the task context as JSON
+  kSessionVersion = 11, // text: one version's summary as JSON
+  kModelShow = 12,      // text: the model as JSON
 };
+inline constexpr ControlVerb kControlVerbLast = ControlVerb::kModelShow;
 
 struct ControlRequest {
   ControlVerb verb = ControlVerb::kPing;

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "sidecar/context/context_filter.h"
 #include "sidecar/control/control_server.h"
+#include "sidecar/daemon/model_text.h"
 #include "sidecar/daemon/service_notify.h"
 #include "sidecar/engine/models/model.h"
 #include "sidecar/engine/token_bytes.h"
@@ -69,6 +70,7 @@ struct Daemon::Body {
   std::unique_ptr<Model> model;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatRenderer> renderer;
+  std::string model_json;
   std::unique_ptr<KvArena> arena;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<TextThread> text;
@@ -123,6 +125,7 @@ int Daemon::OpenModel(const DaemonOptions& options, CheckedModel checked, std::s
   const std::string source(file.String("tokenizer.chat_template").value_or(""));
   Result<std::unique_ptr<ChatRenderer>> renderer = ChatRenderer::Create(
       source, text_of(body.tokenizer->bos()), text_of(body.tokenizer->eos()), error);
+  const bool own_template = renderer.ok() && !source.empty();
   if (!renderer.ok()) {
     // A template that cannot be used must not keep the model from being served.
     LogWarn("daemon", "template_refused reason=\"{}\" using=chatml", *error);
@@ -135,7 +138,11 @@ int Daemon::OpenModel(const DaemonOptions& options, CheckedModel checked, std::s
 
   LogInfo("daemon", "model_loaded kernels={} fingerprint={} weight_bytes={}", kernels->name,
           body.model->FingerprintHex(), body.model->weight_bytes());
-  return OpenEngine(options, ReadTokenBytes(file), error);
+  if (const int code = OpenEngine(options, ReadTokenBytes(file), error); code != 0) return code;
+  body.model_json = ModelJson(file, *body.model,
+                              {ResolveModelPath(options.model), own_template, body.arena->slots(),
+                               body.arena->slot_bytes()});
+  return 0;
 }
 
 int Daemon::OpenEngine(const DaemonOptions& options, std::vector<std::string> token_bytes,
@@ -198,6 +205,7 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
   conductor.router = options.router;
   conductor.grants = options.grants;
   conductor.model = body.model->FingerprintHex();
+  conductor.model_json = std::move(body.model_json);
   conductor.kv_slots = body.arena->slots();
   body.conductor = std::make_unique<Conductor>(
       Conductor::Parts{*body.engine, *body.journal, *body.text, *body.tokenizer, RuleFilter(),

@@ -28,6 +28,7 @@ enum class RequestKind : int32_t {
   kSessionMessages,
   kContextRead,
   kContextWrite,
+  kVersionRead,  // operators only
   kTurnSubmit,
   kTurnCancel,
 };

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct ConductorOptions {
   RouterLimits router;
   std::vector<NamespaceGrant> grants;
   std::string model;       // fingerprint
+  std::string model_json;  // what operators are told of it
   uint32_t kv_slots = 0;
 };
 
@@ -88,6 +90,7 @@ class Conductor {
   Outbox<ControlReply> control_replies_;
   TurnPipeline pipeline_;
   SessionOperations operations_;
+  std::unordered_set<uint32_t> attachments_;
   uint64_t looked_ns_ = 0;      // last look at deadlines and expiry
   std::atomic<bool> drain_{false};
   std::atomic<bool> cancel_all_{false};

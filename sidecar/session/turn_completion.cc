@@ -428,6 +428,7 @@ void TurnPipeline::ReplyFinal(Turn& turn, Session& session, Version version) {
   counters_.tokens_generated += final.generated_tokens;
   counters_.turn_ns += final.total_ns;
   counters_.model_ns += final.model_ns;
+  history_.Add(final, UnixMs());
   Reply reply = MakeReply(turn, ReplyKind::kFinal);
   reply.version = version.value;
   reply.final = final;
