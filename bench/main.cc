@@ -6,13 +6,13 @@
 #include <cstdlib>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "bench/engine_bench.h"
 #include "bench/neighbours_bench.h"
 #include "bench/peer_process.h"
 #include "bench/ring_bench.h"
 #include "bench/turn_bench.h"
+#include "bench/work_folder.h"
+#include "usage/program.h"
 
 namespace {
 
@@ -23,11 +23,6 @@ std::string DaemonBeside() {
   if (size <= 0) return "kairosd";
   const std::string self(path, static_cast<size_t>(size));
   return self.substr(0, self.rfind('/') + 1) + "kairosd";
-}
-
-std::string FreshFolder() {
-  char path[] = "/tmp/kairos-bench.XXXXXX";
-  return mkdtemp(path) == nullptr ? "/tmp" : path;
 }
 
 // What CTest counts as skipped.
@@ -105,10 +100,25 @@ CLI::App* AddNeighbours(CLI::App* app, kairos::NeighboursBenchOptions* neighbour
   return command;
 }
 
+kairos::Program Description() {
+  kairos::Program program;
+  program.name = "kairos-bench";
+  program.purpose = "measure a KAIROS sidecar";
+  program.description =
+      "kairos-bench starts a kairosd of its own and measures it, as ratios to a peer in the same "
+      "run where one is named.";
+  program.exit_statuses = {{"0", "done"},
+                           {"1", "a measurement failed, or what must be equal was not"},
+                           {"2", "usage"}};
+  program.see_also = "kairosd(1), kairosctl(1)";
+  return program;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Measurements of KAIROS. --json prints one JSON object a line."};
+  const kairos::Program program = Description();
+  CLI::App app{"Measurements of KAIROS. --json prints one JSON object a line.", program.name};
   app.require_subcommand(1);
 
   kairos::TurnBenchOptions turns;
@@ -136,24 +146,24 @@ int main(int argc, char** argv) {
   kairos::EngineBenchOptions engine;
   CLI::App* engine_command = AddEngine(&app, &engine);
 
-  CLI11_PARSE(app, argc, argv);
+  kairos::DescribeProgram(program, &app);
+  int exit_code = 0;
+  if (!kairos::ParseCommandLine(&app, argc, argv, &exit_code)) return exit_code;
   if (turns_command->parsed()) {
     if (turns.daemon.empty()) turns.daemon = DaemonBeside();
-    if (turns.work.empty()) turns.work = FreshFolder();
     if (!MayRun(turns.quick, &turns.model)) return kSkipped;
-    return kairos::RunTurnBench(turns);
+    return kairos::RunInWorkFolder(&turns.work, [&] { return kairos::RunTurnBench(turns); });
   }
   if (ring_command->parsed()) {
     if (ring.daemon.empty()) ring.daemon = DaemonBeside();
-    if (ring.work.empty()) ring.work = FreshFolder();
     if (!MayRun(ring.quick, &ring.model)) return kSkipped;
-    return kairos::RunRingBench(ring);
+    return kairos::RunInWorkFolder(&ring.work, [&] { return kairos::RunRingBench(ring); });
   }
   if (neighbours_command->parsed()) {
     if (neighbours.daemon.empty()) neighbours.daemon = DaemonBeside();
-    if (neighbours.work.empty()) neighbours.work = FreshFolder();
     if (!MayRun(neighbours.quick, &neighbours.model)) return kSkipped;
-    return kairos::RunNeighboursBench(neighbours);
+    return kairos::RunInWorkFolder(&neighbours.work,
+                                   [&] { return kairos::RunNeighboursBench(neighbours); });
   }
   if (engine_command->parsed()) {
     if (!MayRun(engine.quick, &engine.model)) return kSkipped;

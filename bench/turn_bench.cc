@@ -119,11 +119,7 @@ class TurnBench {
     }
     if (peer_.running() && !PlayPeer(index, &row)) return false;
     rows_.push_back(std::move(row));
-    if (options_.json) {
-      std::fprintf(stderr, "\rturn %zu of %zu", index + 1, conversation_.turns.size());
-    } else {
-      PrintRow(index);
-    }
+    options_.json ? PrintRowJson(index) : PrintRow(index);
     return true;
   }
 
@@ -182,6 +178,21 @@ class TurnBench {
     std::fflush(stdout);
   }
 
+  void PrintRowJson(size_t index) const {
+    const Row& row = rows_[index];
+    const auto turn = static_cast<double>(index + 1);
+    JsonLine session("turns.ttft_ms", row.session.ttft_ms, "ms");
+    session.Param("turn", turn).Param("mode", std::string("session"));
+    session.Param("reused_tokens", static_cast<double>(row.session.final.reused_tokens));
+    session.Param("new_tokens", static_cast<double>(row.session.final.new_tokens));
+    session.Peer("stateless", row.stateless.ttft_ms, row.stateless.ttft_ms / row.session.ttft_ms);
+    session.Print();
+    if (row.peer_uncached_ms > 0) PrintPeer(index);
+    JsonLine stateless("turns.ttft_ms", row.stateless.ttft_ms, "ms");
+    stateless.Param("turn", turn).Param("mode", std::string("stateless"));
+    stateless.Param("equal_tokens", row.session.tokens == row.stateless.tokens ? 1 : 0).Print();
+  }
+
   // What an unbroken session says next, on a fork; then kill -9, restart, and what the session
   // says.
   bool Resume() {
@@ -236,20 +247,6 @@ class TurnBench {
                   rows_.size(), last.session.ttft_ms, last.stateless.ttft_ms,
                   last.stateless.ttft_ms / last.session.ttft_ms, 100 * overhead);
       return;
-    }
-    std::fprintf(stderr, "\n");
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      const Row& row = rows_[i];
-      JsonLine session("turns.ttft_ms", row.session.ttft_ms, "ms");
-      session.Param("turn", static_cast<double>(i + 1)).Param("mode", std::string("session"));
-      session.Param("reused_tokens", static_cast<double>(row.session.final.reused_tokens));
-      session.Param("new_tokens", static_cast<double>(row.session.final.new_tokens));
-      session.Peer("stateless", row.stateless.ttft_ms, row.stateless.ttft_ms / row.session.ttft_ms);
-      session.Print();
-      if (row.peer_uncached_ms > 0) PrintPeer(i);
-      JsonLine stateless("turns.ttft_ms", row.stateless.ttft_ms, "ms");
-      stateless.Param("turn", static_cast<double>(i + 1)).Param("mode", std::string("stateless"));
-      stateless.Param("equal_tokens", row.session.tokens == row.stateless.tokens ? 1 : 0).Print();
     }
     JsonLine("turns.overhead_share", overhead, "share")
         .Param("turns", static_cast<double>(rows_.size()))

@@ -68,8 +68,9 @@ Status ReadGeneration(const kairos_generation_t* from, kairos_generation_t* to) 
       "generation: has fields that this library does not know",
       "generation.reserved: must be zero",
       "generation.flags: has a bit this library does not know"};
-  constexpr uint32_t kFlags = KAIROS_AUTO_TEMPERATURE | KAIROS_AUTO_MAX_TOKENS |
-                              KAIROS_AUTO_CONTEXT | KAIROS_IGNORE_EOS | KAIROS_LOGITS_HASH;
+  constexpr uint32_t kFlags =
+      KAIROS_AUTO_TEMPERATURE | KAIROS_AUTO_MAX_TOKENS | KAIROS_AUTO_CONTEXT | KAIROS_IGNORE_EOS |
+      KAIROS_LOGITS_HASH | KAIROS_DEFAULT_TEMPERATURE | KAIROS_DEFAULT_TOP_P | KAIROS_DEFAULT_TOP_K;
   KAIROS_RETURN_IF_ERROR(ReadStruct(from, kGenerationV1, kFlags, kWords, to));
   KAIROS_RETURN_IF_ERROR(CheckReserved(to->reserved, kWords.reserved));
   KAIROS_RETURN_IF_ERROR(

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -11,7 +12,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "cli/control_call.h"
 #include "cli/json_text.h"
+#include "cli/turn_listing.h"
 #include "cli/words.h"
 #include "kairos/kairos.h"
 
@@ -19,8 +22,6 @@ namespace kairos {
 
 namespace {
 
-constexpr int kExitFailed = 1;
-constexpr int kExitUnavailable = 69;
 constexpr int kCallMs = 10'000;
 
 // Counts ^C: the first cancels a turn in flight, a second does not wait for its end; at the prompt
@@ -38,17 +39,6 @@ void Complain(const char* what, int32_t code) {
   kairos_last_error(words, sizeof(words));
   std::fprintf(stderr, "kairosctl: %s: %s\n", what,
                FaultText(code, kairos_last_detail(), words).c_str());
-}
-
-// "3 block_boundary, 40 evicted"
-std::string ReasonsText(const kairos_final_t& done) {
-  std::string text;
-  for (uint32_t i = 0; i < KAIROS_REASON_COUNT; ++i) {
-    if (done.recomputed_by[i] == 0) continue;
-    text +=
-        (text.empty() ? "" : ", ") + std::to_string(done.recomputed_by[i]) + " " + ReasonText(i);
-  }
-  return text;
 }
 
 std::string FinalText(const kairos_final_t& done) {
@@ -69,26 +59,21 @@ std::string FinalText(const kairos_final_t& done) {
   return text + "]";
 }
 
-std::string FinalJson(const kairos_final_t& done, const std::string& text) {
-  nlohmann::ordered_json reasons = nlohmann::ordered_json::object();
-  for (uint32_t i = 0; i < KAIROS_REASON_COUNT; ++i) {
-    if (done.recomputed_by[i] > 0) reasons[ReasonText(i)] = done.recomputed_by[i];
-  }
-  nlohmann::ordered_json json = {
-      {"session", SessionText(done.session_id)},
-      {"version", done.version},
-      {"finish", FinishText(done.finish)},
-      {"new_tokens", done.new_tokens},
-      {"reused_tokens", done.reused_tokens},
-      {"shared_tokens", done.shared_tokens},
-      {"recomputed_tokens", done.recomputed_tokens},
-      {"recomputed_by", reasons},
-      {"generated_tokens", done.generated_tokens},
-      {"plan", PlanText(done.plan)},
-      {"rule", std::string(done.rule, strnlen(done.rule, sizeof(done.rule)))},
-      {"ttft_ms", static_cast<double>(done.ttft_ns) * 1e-6},
-      {"total_ms", static_cast<double>(done.total_ns) * 1e-6},
-      {"text", text},
+std::string ReplyJson(const kairos_final_t& done, const std::string& text) {
+  nlohmann::ordered_json json = {{"session", SessionText(done.session_id)}};
+  json.update(FinalJson(done));
+  json["text"] = text;
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string PlaceJson(const char* what, const kairos_session_t& place, const std::string& label,
+                      uint64_t source) {
+  const nlohmann::ordered_json json = {
+      {"command", what},
+      {"session", SessionText(place.id)},
+      {"version", place.version},
+      {"label", label},
+      {"source", SessionText(source)},
   };
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -112,6 +97,10 @@ class Chat {
   bool OnEvent(kairos_event_t* event);  // true: the turn is over
   void PrintFinal(const kairos_final_t& done);
   void PrintContext();
+  void PrintPlace(const char* what, uint64_t source);
+  void Misuse(const char* words);
+  void Rewind(std::string_view number);
+  void Fork();
 
   const ChatOptions& options_;
   kairos_client_t* client_ = nullptr;
@@ -189,7 +178,7 @@ bool Chat::ReadLine(std::string* line) {
 
 void Chat::PrintFinal(const kairos_final_t& done) {
   if (options_.json) {
-    std::printf("%s\n", FinalJson(done, text_).c_str());
+    std::printf("%s\n", ReplyJson(done, text_).c_str());
   } else {
     std::printf("\n%s\n", FinalText(done).c_str());
   }
@@ -248,14 +237,19 @@ void Chat::Turn(const std::string& text) {
   kairos_generation_t generation;
   kairos_generation_init(&generation);
   generation.max_tokens = options_.max_tokens;
-  if (options_.temperature) generation.temperature = *options_.temperature;
+  // What the user did not name is left to the sidecar's settings.
+  generation.flags = KAIROS_DEFAULT_TOP_P | KAIROS_DEFAULT_TOP_K;
+  if (options_.temperature) {
+    generation.temperature = *options_.temperature;
+  } else {
+    generation.flags |= KAIROS_DEFAULT_TEMPERATURE;
+  }
   kairos_turn_options_t turn;
   kairos_turn_options_init(&turn);
   turn.session_id = session_;
   turn.messages = messages;
   turn.message_count = count;
-  // Without any wish of the user, all is left to the sidecar's settings.
-  if (options_.max_tokens > 0 || options_.temperature) turn.generation = &generation;
+  turn.generation = &generation;
   text_.clear();
   if (const int32_t code = kairos_turn_submit(client_, &turn, &request_); code < 0) {
     return Fail("turn", code);
@@ -297,51 +291,81 @@ void Chat::PrintContext() {
   kairos_event_release(event);
 }
 
+// Says in words, or as one JSON object, where the chat goes on after `what`.
+void Chat::PrintPlace(const char* what, uint64_t source) {
+  kairos_session_t place{};
+  place.struct_size = sizeof(place);
+  if (const int32_t code = kairos_session_stat(client_, session_, &place, kCallMs); code < 0) {
+    return Fail(what, code);
+  }
+  const std::string label(place.label,
+                          std::min<size_t>(place.label_size, sizeof(place.label)));
+  if (options_.json) {
+    std::printf("%s\n", PlaceJson(what, place, label, source).c_str());
+    return;
+  }
+  const std::string named = label.empty() ? "" : ", label \"" + Printable(label) + "\"";
+  const std::string version = " at version " + std::to_string(place.version);
+  if (source != session_) {
+    std::printf("[forked: you go on in session %s%s%s; %s stays as it is]\n",
+                SessionText(session_).c_str(), version.c_str(), named.c_str(),
+                SessionText(source).c_str());
+  } else {
+    std::printf("[rewound: session %s is%s again%s; the next turn goes on from there]\n",
+                SessionText(session_).c_str(), version.c_str(), named.c_str());
+  }
+}
+
+void Chat::Misuse(const char* words) {
+  failed_ = true;
+  std::fprintf(stderr, "kairosctl: %s\n", words);
+}
+
+void Chat::Rewind(std::string_view number) {
+  uint64_t version = 0;
+  const char* end = number.data() + number.size();
+  const auto parsed = std::from_chars(number.data(), end, version);
+  if (parsed.ec != std::errc() || parsed.ptr != end || version == 0) {
+    return Misuse("/rewind needs a version number");
+  }
+  const int32_t code = kairos_session_rewind(client_, session_, version, kCallMs);
+  code < 0 ? Fail("/rewind", code) : PrintPlace("/rewind", session_);
+}
+
+void Chat::Fork() {
+  const uint64_t source = session_;
+  uint64_t copy = 0;
+  const int32_t code = kairos_session_fork(client_, session_, 0, &copy, kCallMs);
+  if (code < 0) return Fail("/fork", code);
+  session_ = copy;
+  PrintPlace("/fork", source);
+}
+
 bool Chat::Command(const std::string& line) {
+  constexpr std::string_view kRewind = "/rewind ";
   if (line == "/quit") return false;
   if (line == "/help") {
     std::printf(
         "/fork       go on in a copy of this session\n"
-        "/rewind N   make version N the head\n"
-        "/state      the task context\n"
-        "/quit       end; the session stays\n"
-        "^C          cancel the reply\n");
+        "/rewind N   make version N the head: the number after `v` under a reply\n"
+        "/state      the task context as JSON\n"
+        "/help       this\n"
+        "/quit       end, as ^D does; the session stays, and `run --session ID` goes on with it\n"
+        "^C          cancel the reply; twice, do not wait for its end; at the prompt, end\n"
+        "All else is a message to the model.\n");
     return true;
   }
-  const bool rewind = line.rfind("/rewind ", 0) == 0;
+  const bool rewind = line.starts_with(kRewind) || line == "/rewind";
   if (line != "/fork" && line != "/state" && !rewind) {
-    failed_ = true;
-    std::fprintf(stderr, "kairosctl: unknown command, see /help\n");
-    return true;
+    return Misuse("unknown command, see /help"), true;
   }
-  if (session_ == 0) {
-    failed_ = true;
-    std::fprintf(stderr, "kairosctl: there is no session before the first turn\n");
-    return true;
-  }
-  if (line == "/state") return PrintContext(), true;
-  int32_t code = 0;
-  if (rewind) {
-    uint64_t version = 0;
-    const char* end = line.data() + line.size();
-    const auto parsed = std::from_chars(line.data() + 8, end, version);
-    if (parsed.ec != std::errc() || parsed.ptr != end || version == 0) {
-      failed_ = true;
-      std::fprintf(stderr, "kairosctl: /rewind needs a version number\n");
-      return true;
-    }
-    code = kairos_session_rewind(client_, session_, version, kCallMs);
+  if (session_ == 0) return Misuse("there is no session before the first turn"), true;
+  if (line == "/state") {
+    PrintContext();
+  } else if (line == "/fork") {
+    Fork();
   } else {
-    uint64_t copy = 0;
-    code = kairos_session_fork(client_, session_, 0, &copy, kCallMs);
-    if (code >= 0) session_ = copy;
-  }
-  if (code < 0) {
-    Fail(rewind ? "/rewind" : "/fork", code);
-  } else if (!options_.json) {
-    std::printf("[%s]\n", SessionText(session_).c_str());
-  } else {
-    std::printf("{\"session\":\"%s\"}\n", SessionText(session_).c_str());
+    Rewind(std::string_view(line).substr(std::min(line.size(), kRewind.size())));
   }
   return true;
 }

@@ -1,115 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // kairosctl: talks to a running sidecar. `run` is a client like any other; the rest are requests of
-// an operator over the control socket. Built with exceptions: CLI11 throws, and main() catches.
-// Exit codes: 0 done, 1 refused or failed, 2 usage, 69 no sidecar.
-#include <CLI/CLI.hpp>
-
+// an operator over the control socket. Built with exceptions, because CLI11 throws.
 #include <cstdio>
-#include <ctime>
 #include <functional>
 #include <string>
 
 #include "cli/chat.h"
+#include "cli/doctor.h"
 #include "cli/json_text.h"
 #include "cli/listing.h"
-#include "cli/words.h"
-#include "shm/socket_path.h"
-#include "sidecar/control/control_client.h"
+#include "cli/session_commands.h"
+#include "cli/top.h"
+#include "shm/records.h"
+#include "sidecar/daemon/config_flags.h"
+#include "usage/completion.h"
+#include "usage/program.h"
 
 namespace kairos {
 
 namespace {
-
-constexpr int kExitUnavailable = 69;
-constexpr int kCallMs = 5000;
-
-struct Target {
-  std::string control_socket;
-  bool json = false;
-  std::string session;
-  uint64_t version = 0;
-};
-
-std::string ControlPath(const std::string& given) {
-  if (!given.empty()) return given;
-  const Result<std::string> socket = DefaultSocketPath();
-  if (!socket.ok()) return "";
-  const size_t slash = socket->rfind('/');
-  return (slash == std::string::npos ? "" : socket->substr(0, slash + 1)) + "control.sock";
-}
-
-uint64_t NowUnixMs() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1'000'000;
-}
-
-// One call; 0 with *reply, or the exit code after the reason was printed.
-int Call(const Target& target, ControlRequest request, ControlReply* reply) {
-  if (!target.session.empty() && !ParseSessionText(target.session, &request.session.value)) {
-    std::fprintf(stderr, "kairosctl: session: not an id of up to 16 hex digits\n");
-    return 2;
-  }
-  request.version = target.version;
-  std::string error;
-  auto client = ControlClient::Open(ControlPath(target.control_socket), &error);
-  if (!client.ok()) {
-    std::fprintf(stderr, "kairosctl: no sidecar: %s\n",
-                 FaultText(KAIROS_UNAVAILABLE, 0, error).c_str());
-    return kExitUnavailable;
-  }
-  const Status status = (*client)->Call(request, kCallMs, reply);
-  if (!status.ok()) {
-    std::fprintf(stderr, "kairosctl: %s\n",
-                 FaultText(static_cast<int32_t>(status.code()), 0, status.message()).c_str());
-    return status.code() == Code::kUnavailable ? kExitUnavailable : 1;
-  }
-  if (reply->code == 0) return 0;
-  std::fprintf(stderr, "kairosctl: %s\n",
-               FaultText(reply->code, reply->detail, reply->text).c_str());
-  return reply->code == KAIROS_UNAVAILABLE ? kExitUnavailable : 1;
-}
-
-int ListSessions(const Target& target) {
-  std::string json;
-  ControlRequest request;
-  request.verb = ControlVerb::kSessionList;
-  request.list_max = 256;
-  for (bool first = true;; first = false) {
-    ControlReply reply;
-    if (const int code = Call(target, request, &reply); code != 0) return code;
-    if (first && !target.json) std::printf("%s\n", SessionHeading().c_str());
-    for (const kairos_session_t& session : reply.sessions) {
-      if (target.json) {
-        json += (json.empty() ? "" : ",") + SessionJson(session);
-      } else {
-        std::printf("%s\n", SessionLine(session, NowUnixMs()).c_str());
-      }
-    }
-    if (reply.sessions.size() < request.list_max) break;
-    request.after = SessionId{reply.sessions.back().id};
-  }
-  if (target.json) std::printf("[%s]\n", json.c_str());
-  return 0;
-}
-
-int ShowSession(const Target& target) {
-  ControlRequest request;
-  request.verb = ControlVerb::kSessionShow;
-  ControlReply reply;
-  if (const int code = Call(target, request, &reply); code != 0) return code;
-  const std::string session = reply.sessions.empty() ? "null" : SessionJson(reply.sessions[0]);
-  if (target.json) {
-    std::printf("{\"session\":%s,\"messages\":%s}\n", session.c_str(),
-                reply.text.empty() ? "[]" : reply.text.c_str());
-    return 0;
-  }
-  for (const kairos_session_t& row : reply.sessions) {
-    std::printf("%s\n", SessionFigures(row, NowUnixMs()).c_str());
-  }
-  std::fputs(MessageParagraphs(reply.text).c_str(), stdout);
-  return 0;
-}
 
 int ShowStats(const Target& target) {
   ControlRequest request;
@@ -130,20 +39,12 @@ int ShowStats(const Target& target) {
   return 0;
 }
 
-int Act(const Target& target, ControlVerb verb) {
+int ShowModel(const Target& target) {
   ControlRequest request;
-  request.verb = verb;
+  request.verb = ControlVerb::kModelShow;
   ControlReply reply;
   if (const int code = Call(target, request, &reply); code != 0) return code;
-  if (target.json) {
-    std::printf("{\"ok\":true,\"session\":\"%016llx\",\"version\":%llu}\n",
-                static_cast<unsigned long long>(reply.session.value),
-                static_cast<unsigned long long>(reply.version));
-  } else if (verb == ControlVerb::kSessionFork) {
-    std::printf("%016llx\n", static_cast<unsigned long long>(reply.session.value));
-  } else {
-    std::printf("ok\n");
-  }
+  std::fputs(target.json ? (reply.text + "\n").c_str() : ModelFigures(reply.text).c_str(), stdout);
   return 0;
 }
 
@@ -160,23 +61,33 @@ int Reload(const Target& target) {
   return 0;
 }
 
-void AddSessionCommands(CLI::App* app, Target* target, int* code) {
+// What the command line asks for; returns the exit status.
+using Action = std::function<int()>;
+
+void AddSessionCommands(CLI::App* app, Target* target, Action* action) {
   CLI::App* session = app->add_subcommand("session", "list, show and change sessions");
   session->require_subcommand(1);
   session->add_subcommand("ls", "list all sessions")->callback([=] {
-    *code = ListSessions(*target);
+    *action = [=] { return ListSessions(*target); };
   });
-  const auto add = [&](const char* name, const char* help, std::function<int()> act, int version) {
+  const auto add = [&](const char* name, const char* help, const Action& act, int version) {
     CLI::App* command = session->add_subcommand(name, help);
-    command->add_option("id", target->session, "session, in hex")->required();
+    command->add_option("id", target->session, "session, in hex")->required()->type_name("ID");
     if (version != 0) {
       auto* option = command->add_option("version", target->version, "version; 0: the newest");
+      option->type_name("N");
       if (version == 2) option->required();
     }
-    command->callback([=] { *code = act(); });
+    command->callback([=] { *action = act; });
   };
   add(
-      "show", "figures and messages", [=] { return ShowSession(*target); }, 1);
+      "show", "figures, task context and messages", [=] { return ShowSession(*target); }, 1);
+  add(
+      "why", "what its recent turns reused and recomputed, and why",
+      [=] { return ExplainSession(*target); }, 0);
+  add(
+      "export", "the whole session as Markdown, or as JSON with --json",
+      [=] { return ExportSession(*target); }, 1);
   add(
       "fork", "a new session that starts as this one",
       [=] { return Act(*target, ControlVerb::kSessionFork); }, 1);
@@ -188,48 +99,122 @@ void AddSessionCommands(CLI::App* app, Target* target, int* code) {
       [=] { return Act(*target, ControlVerb::kSessionDelete); }, 0);
 }
 
+void AddSidecarCommands(CLI::App* app, Target* target, Action* action) {
+  const auto add = [&](const char* name, const char* help, const Action& act) {
+    app->add_subcommand(name, help)->callback([=] { *action = act; });
+  };
+  CLI::App* model = app->add_subcommand("model", "the model that is served");
+  model->require_subcommand(1);
+  model->add_subcommand("show", "its architecture, weights, tokenizer, fingerprint and memory")
+      ->callback([=] { *action = [=] { return ShowModel(*target); }; });
+  add("stats", "figures since the start", [=] { return ShowStats(*target); });
+  add("ping", "ask whether a sidecar answers", [=] { return Act(*target, ControlVerb::kPing); });
+  add("drain", "refuse new turns, let open ones end",
+      [=] { return Act(*target, ControlVerb::kDrain); });
+  add("reload", "read the settings file again; all of it holds, or nothing does",
+      [=] { return Reload(*target); });
+}
+
+void AddTop(CLI::App* app, const Target* target, TopOptions* options, Action* action) {
+  CLI::App* top = app->add_subcommand("top", "sessions, rates and memory, refreshed; q ends it");
+  top->add_flag("--once", options->once, "print once; so does --json, or a pipe");
+  top->add_option("--interval", options->interval_s,
+                  "seconds between two looks, 0.1 to 3600; rates are those between them [1]")
+      ->check(CLI::Range(0.1, 3600.0).description(""))
+      ->type_name("SECONDS");
+  top->callback([=] { *action = [=] { return RunTop(*target, *options); }; });
+}
+
+void AddChat(CLI::App* app, const Target* target, ChatOptions* chat, Action* action) {
+  CLI::App* run = app->add_subcommand("run", "chat at this terminal");
+  run->add_option("--socket", chat->socket, "client socket; default: $KAIROS_SOCKET or per user")
+      ->type_name("PATH");
+  CLI::Option* session =
+      run->add_option("--session", chat->session, "go on with this session, in hex")
+          ->type_name("ID");
+  run->add_option("--system", chat->system, "system prompt of a new session")
+      ->type_name("TEXT")
+      ->excludes(session);
+  run->add_option("--max-tokens", chat->max_tokens,
+                  "most tokens of a reply; 0 or not given: the sidecar's setting")
+      ->type_name("N");
+  run->add_option("--temperature", chat->temperature,
+                  "0 (greedy) to 2; not given: the sidecar's setting")
+      ->check(CLI::Range(0.0, static_cast<double>(kTemperatureMax)).description(""))
+      ->type_name("NUMBER");
+  run->callback([=] {
+    *action = [=] {
+      chat->json = target->json;
+      return RunChat(*chat);
+    };
+  });
+}
+
+int PrintCompletion(const CLI::App& app, const std::string& shell) {
+  const Shell kind = shell == "bash" ? Shell::kBash : shell == "zsh" ? Shell::kZsh : Shell::kFish;
+  // Ids of sessions; none where there is no sidecar.
+  constexpr const char* kIds = "kairosctl session ls 2>/dev/null | tail -n +2 | cut -c1-16";
+  std::fputs(CompletionScript(kind, app, kIds).c_str(), stdout);
+  return 0;
+}
+
+Program Description() {
+  Program program;
+  program.name = "kairosctl";
+  program.purpose = "chat with, watch and operate a KAIROS sidecar";
+  program.description =
+      "kairosctl talks to a running kairosd(1). `run` is a chat over the clients' socket; doctor "
+      "and completion need no sidecar; all else goes to the control socket, which only the "
+      "sidecar's user and root may open.";
+  program.exit_statuses = {
+      {"0", "done"}, {"1", "refused or failed"}, {"2", "usage"}, {"69", "no sidecar"}};
+  program.variables = {{"KAIROS_SOCKET", "the clients' socket; control.sock beside it is the "
+                                         "operators'"},
+                       {"XDG_RUNTIME_DIR", "its kairos/kairos.sock is the default of both sides"}};
+  program.files = {{"/run/kairos/kairos.sock", "the default for root"},
+                   {"/tmp/kairos-UID/kairos.sock", "the default without XDG_RUNTIME_DIR"}};
+  program.see_also = "kairosd(1), kairos-bench(1)";
+  return program;
+}
+
 }  // namespace
 
 int RunTool(int argc, char** argv) {
-  CLI::App app("kairosctl: talks to a running KAIROS sidecar", "kairosctl");
+  const Program program = Description();
+  CLI::App app("Talks to a running KAIROS sidecar.", program.name);
   app.require_subcommand(1);
+  app.fallthrough();
   Target target;
   ChatOptions chat;
-  int code = 0;
+  TopOptions top;
+  Action action;
+  std::string shell;
   app.add_option("--control", target.control_socket,
-                 "control socket; default: beside $KAIROS_SOCKET");
+                 "control socket; default: beside $KAIROS_SOCKET")
+      ->type_name("PATH");
   app.add_flag("--json", target.json, "print JSON");
-  app.footer("Exit codes: 0 done, 1 refused or failed, 2 usage, 69 no sidecar.");
-  app.fallthrough();
-  AddSessionCommands(&app, &target, &code);
-  app.add_subcommand("stats", "figures since the start")->callback([&] {
-    code = ShowStats(target);
+  AddChat(&app, &target, &chat, &action);
+  AddSessionCommands(&app, &target, &action);
+  AddSidecarCommands(&app, &target, &action);
+  AddTop(&app, &target, &top, &action);
+  CLI::App* doctor = app.add_subcommand(
+      "doctor", "look at host, settings, model and sidecar, and say what to change");
+  const ConfigOptions settings(doctor);
+  doctor->callback([&] {
+    action = [&] { return RunDoctor(settings.Given(), target.json); };
   });
-  app.add_subcommand("ping", "is it there?")->callback([&] {
-    code = Act(target, ControlVerb::kPing);
+  CLI::App* completion =
+      app.add_subcommand("completion", "print what a shell loads to complete this program's words");
+  completion->add_option("shell", shell, "the shell")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""))
+      ->type_name("bash|zsh|fish");
+  completion->callback([&] {
+    action = [&] { return PrintCompletion(app, shell); };
   });
-  app.add_subcommand("drain", "refuse new turns, let open ones end")->callback([&] {
-    code = Act(target, ControlVerb::kDrain);
-  });
-  app.add_subcommand("reload", "read the settings file again; all of it holds, or nothing does")
-      ->callback([&] { code = Reload(target); });
-  CLI::App* run = app.add_subcommand("run", "chat at this terminal");
-  run->add_option("--socket", chat.socket, "client socket; default: $KAIROS_SOCKET or per user");
-  CLI::Option* session =
-      run->add_option("--session", chat.session, "go on with this session, in hex");
-  run->add_option("--system", chat.system, "system prompt of a new session")->excludes(session);
-  run->add_option("--max-tokens", chat.max_tokens, "limit of a reply; 0: the sidecar's");
-  run->add_option("--temperature", chat.temperature, "0: greedy")->check(CLI::Range(0.0, 100.0));
-  run->callback([&] {
-    chat.json = target.json;
-    code = RunChat(chat);
-  });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& fault) {
-    return app.exit(fault) == 0 ? 0 : 2;
-  }
-  return code;
+  DescribeProgram(program, &app);
+  int exit_code = 0;
+  return ParseCommandLine(&app, argc, argv, &exit_code) ? action() : exit_code;
 }
 
 }  // namespace kairos

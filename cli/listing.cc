@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "cli/json_text.h"
@@ -39,12 +40,16 @@ std::string CallText(const Json& call) {
   return TextOf(*body, "name") + "(" + TextOf(*body, "arguments") + ")";
 }
 
-std::string Paragraph(const Json& message) {
+// "tool search", "assistant (cancelled)".
+std::string Speaker(const Json& message) {
   std::string text = TextOf(message, "role");
   const std::string name = TextOf(message, "name");
   if (!name.empty()) text += " " + name;
-  if (message.value("cancelled", false)) text += " (cancelled)";
-  text += ": " + TextOf(message, "content");
+  return message.value("cancelled", false) ? text + " (cancelled)" : text;
+}
+
+std::string Said(const Json& message) {
+  std::string text = TextOf(message, "content");
   const auto calls = message.find("tool_calls");
   if (calls != message.end() && calls->is_array()) {
     for (const Json& call : *calls) {
@@ -54,10 +59,48 @@ std::string Paragraph(const Json& message) {
   return text;
 }
 
-void AddFigure(std::string* out, const char* name, const std::string& value) {
+constexpr int kColumn = 10;
+constexpr int kWideColumn = 18;
+constexpr auto kReplace = Json::error_handler_t::replace;
+
+void AddFigure(std::string* out, const char* name, const std::string& value, int width = kColumn) {
   char line[48];
-  std::snprintf(line, sizeof(line), "%-10s ", name);
+  std::snprintf(line, sizeof(line), "%-*s ", width, name);
   *out += line + value + "\n";
+}
+
+// "read(file.txt), from message 3" of an item of a task context.
+std::string ItemText(const Json& item) {
+  std::string text;
+  for (const char* name : {"kind", "name", "value", "tool", "tool_call_id", "text"}) {
+    if (const std::string part = TextOf(item, name); !part.empty()) {
+      text += (text.empty() ? "" : " ") + part;
+    }
+  }
+  const std::string source = TextOf(item, "source_message");
+  return source.empty() ? text : text + " (message " + source + ")";
+}
+
+std::string VersionRow(const std::string& json) {
+  const Json version = Json::parse(json, nullptr, false);
+  if (!version.is_object()) return "";
+  char made[32] = "";
+  const auto seconds = static_cast<time_t>(version.value("created_unix_ms", uint64_t{0}) / 1000);
+  tm utc{};
+  strftime(made, sizeof(made), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
+  return "| " + TextOf(version, "version") + " | " + TextOf(version, "parent") + " | " + made +
+         " | " + TextOf(version, "token_count") + " | " + TextOf(version, "message_count") +
+         " | " + PhaseText(version.value("phase", 0)) + " |\n";
+}
+
+// Lines after the first begin as those of a quotation.
+std::string Quoted(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    out.push_back(c);
+    if (c == '\n') out += "> ";
+  }
+  return out;
 }
 
 }  // namespace
@@ -147,7 +190,76 @@ std::string MessageParagraphs(std::string_view json) {
   std::string out;
   for (const Json& message : messages) {
     if (!message.is_object()) continue;
-    out += (out.empty() ? "" : "\n") + Printable(Paragraph(message)) + "\n";
+    const std::string text = Speaker(message) + ": " + Said(message);
+    out += (out.empty() ? "" : "\n") + Printable(text) + "\n";
+  }
+  return out;
+}
+
+std::string ContextParagraph(std::string_view json) {
+  const Json context = Json::parse(json, nullptr, false);
+  if (!context.is_object()) return Printable(json);
+  std::string out;
+  if (const std::string goal = TextOf(context, "goal"); !goal.empty()) {
+    AddFigure(&out, "goal", Printable(goal));
+  }
+  constexpr std::pair<const char*, const char*> kLists[] = {{"entities", "entity"},
+                                                            {"done_steps", "done"},
+                                                            {"pending_actions", "pending"},
+                                                            {"facts", "fact"}};
+  for (const auto& [list, name] : kLists) {
+    const auto items = context.find(list);
+    if (items == context.end() || !items->is_array()) continue;
+    for (const Json& item : *items) {
+      if (item.is_object()) AddFigure(&out, name, Printable(ItemText(item)));
+    }
+  }
+  const auto extra = context.find("extra");
+  if (extra != context.end() && extra->is_object() && !extra->empty()) {
+    AddFigure(&out, "extra", Printable(extra->dump(-1, ' ', false, kReplace)));
+  }
+  return out;
+}
+
+std::string SessionMarkdown(const kairos_session_t& session, std::string_view context,
+                            const std::vector<std::string>& versions, std::string_view messages) {
+  std::string out = "# Session " + SessionText(session.id) + "\n\n";
+  const auto block = [&](const std::string& text) {
+    return "```\n" + text + (text.empty() || text.back() == '\n' ? "" : "\n") + "```\n";
+  };
+  out += block(SessionFigures(session, session.used_unix_ms)) + "\n## Task context\n\n";
+  const std::string filled = ContextParagraph(context);
+  out += filled.empty() ? "Empty.\n" : block(filled);
+  out += "\n## Versions\n\n| version | from | made | tokens | messages | phase |\n"
+         "|---|---|---|---|---|---|\n";
+  for (const std::string& version : versions) out += VersionRow(version);
+  out += "\n## Messages\n";
+  const Json list = Json::parse(messages, nullptr, false);
+  if (!list.is_array()) return out;
+  for (const Json& message : list) {
+    if (!message.is_object()) continue;
+    // A heading of our own; what the message holds is quoted, so that it cannot be one.
+    out += "\n### " + Printable(Speaker(message)) + "\n\n> " + Quoted(Printable(Said(message))) +
+           "\n";
+  }
+  return out;
+}
+
+std::string ModelFigures(std::string_view json) {
+  const auto model = nlohmann::ordered_json::parse(json, nullptr, false);
+  if (!model.is_object()) return Printable(json) + "\n";
+  std::string out;
+  for (const auto& [name, value] : model.items()) {
+    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    if (name.ends_with("_bytes") && value.is_number()) text = BytesText(value.get<double>());
+    if (name.ends_with("_tokens") && value.is_number()) text += " tokens";
+    if (value.is_object()) {
+      text.clear();
+      for (const auto& [type, count] : value.items()) {
+        text += (text.empty() ? "" : ", ") + count.dump() + " " + type;
+      }
+    }
+    AddFigure(&out, name.c_str(), Printable(text), kWideColumn);
   }
   return out;
 }

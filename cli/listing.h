@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kairos/kairos.h"
 
@@ -20,6 +21,13 @@ std::string SessionFigures(const kairos_session_t& session, uint64_t now_unix_ms
 std::string MessageParagraphs(std::string_view json);
 // What a reload changed, one key a line, from the JSON array of its reply.
 std::string ReloadLines(std::string_view json);
+// What of a task context (JSON) is filled in, a line or an item each; empty where nothing is.
+std::string ContextParagraph(std::string_view json);
+// A whole session as a Markdown document. `versions` are summaries as JSON.
+std::string SessionMarkdown(const kairos_session_t& session, std::string_view context,
+                            const std::vector<std::string>& versions, std::string_view messages);
+// Figures of the model (JSON), one a line, with units.
+std::string ModelFigures(std::string_view json);
 // One figure with the unit that its name tells.
 std::string StatLine(std::string_view name, double value);
 

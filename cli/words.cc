@@ -103,6 +103,32 @@ const char* ReasonText(uint32_t reason) {
   return reason < 9 ? kNames[reason] : "unknown";
 }
 
+const char* LabelText(int32_t label) {
+  constexpr const char* kNames[] = {"unknown", "new_topic", "continuation", "clarification",
+                                    "tool_return"};
+  return label >= 0 && label < 5 ? kNames[label] : "unknown";
+}
+
+const char* ReasonWords(uint32_t reason) {
+  constexpr const char* kWords[] = {
+      "a rewind, a fork or a resent history ended inside a sealed block",
+      "kairosd started anew; KV is kept in memory only",
+      "other sessions needed the memory (kv.memory)",
+      "the resent history differs from what is stored",
+      "the tool list changed, and stands before the dialogue",
+      "the context was reset",
+      "the turn asked for no reuse",
+      "a stored block failed its checksum",
+      "the blocks are held in another fidelity"};
+  return reason < 9 ? kWords[reason] : "unknown";
+}
+
+const char* StageText(uint32_t stage) {
+  constexpr const char* kNames[] = {"admit", "route", "restore", "filter", "render",
+                                    "queue", "prefill", "decode", "commit"};
+  return stage < 9 ? kNames[stage] : "unknown";
+}
+
 std::string FaultText(int32_t code, int32_t detail, std::string_view words) {
   std::string text = kairos_strerror(code);
   if (!words.empty() && words != text) text += ": " + Printable(words);

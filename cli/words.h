@@ -22,7 +22,10 @@ bool ParseSessionText(std::string_view text, uint64_t* id);
 const char* PhaseText(int32_t phase);
 const char* FinishText(int32_t finish);
 const char* PlanText(int32_t plan);
-const char* ReasonText(uint32_t reason);  // by index of kairos_final.recomputed_by
+const char* LabelText(int32_t label);
+const char* ReasonText(uint32_t reason);   // by index of kairos_final.recomputed_by
+const char* ReasonWords(uint32_t reason);  // the same as a sentence's end
+const char* StageText(uint32_t stage);     // by index of kairos_final.stage_ns
 
 // "not found: no such session", and a second line with what to do where that is known. `words` may
 // come from elsewhere and are made printable.

@@ -45,6 +45,7 @@ inline constexpr uint32_t kPingBytesMax = 65536;
 inline constexpr uint32_t kListMax = 4096;            // sessions of one list reply
 inline constexpr uint32_t kLogprobsMax = 20;
 inline constexpr int32_t kPriorityMax = 100;          // and -kPriorityMax
+inline constexpr float kTemperatureMax = 2.0f;        // from 0; of settings too
 // Whole messages after reassembly: message_bytes_max of both ends of the c2s and the s2c ring.
 inline constexpr uint32_t kRequestBytesMax = 32u << 20;
 inline constexpr uint32_t kReplyBytesMax = 64u << 20;

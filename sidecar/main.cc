@@ -107,10 +107,6 @@ int Run(int argc, char** argv) {
   ConfigFlags flags;
   int exit_code = 0;
   if (!ParseConfigFlags(argc, argv, &flags, &exit_code)) return exit_code;
-  if (flags.show_version) {
-    std::printf("kairosd %s\n", KAIROS_VERSION_TEXT);
-    return 0;
-  }
   if (flags.print_default) {
     std::fputs(DefaultConfigText().c_str(), stdout);
     return 0;
@@ -127,11 +123,6 @@ int Run(int argc, char** argv) {
   }
   LogLevel level = LogLevel::kInfo;
   if (ParseLogLevel(config.log_level, &level)) SetLogLevel(level);
-  if (config.model.empty()) {
-    std::fprintf(stderr, "kairosd: no model: give --model a GGUF file, or a name that "
-                         "`tools/model list` shows\n");
-    return kExitConfig;
-  }
   // Before the first thread, which inherits the blocked signals; lives as long as the process.
   static SignalWatch watch;
   Daemon daemon;

@@ -21,8 +21,13 @@ enum class ControlVerb : int32_t {
   kSessionRewind = 6,
   kSessionDelete = 7,
   kDrain = 8,
-  kReload = 9,         // text: a JSON array of what changed, {"key","before","after"}
+  kReload = 9,          // text: a JSON array of what changed, {"key","before","after"}
+  kSessionWhy = 10,     // text: recent turns as JSON
+  kSessionContext = 11, // text: the task context as JSON
+  kSessionVersion = 12, // text: one version's summary as JSON
+  kModelShow = 13,      // text: the model as JSON
 };
+inline constexpr ControlVerb kControlVerbLast = ControlVerb::kModelShow;
 
 // Name with its unit at the end, and value.
 using Figures = std::vector<std::pair<std::string, double>>;

@@ -176,7 +176,7 @@ void ControlServer::OnMessage(const std::string& peer, std::string_view envelope
     status = {Code::kInvalidArgument, "control envelope: is not a request"};
   }
   const bool known = envelope.verb >= static_cast<uint16_t>(ControlVerb::kPing) &&
-                     envelope.verb <= static_cast<uint16_t>(ControlVerb::kReload);
+                     envelope.verb <= static_cast<uint16_t>(kControlVerbLast);
   if (status.ok() && !known) status = {Code::kUnimplemented, "control: unknown verb"};
   if (status.ok()) status = DecodeRequest(body, &request);
   if (!status.ok()) {

@@ -13,8 +13,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <variant>
 
+#include "shm/records.h"
 #include "shm/socket_path.h"
 
 // The parser asserts what foreign bytes decide, such as the first character of a table's name, and
@@ -58,7 +60,7 @@ const Key kKeys[] = {
     {"socket", Kind::kPath, &Config::socket, "", 0, 0, "", Reload::kNo,
      "where clients attach; empty: the per-user default"},
     {"socket_mode", Kind::kChoice, &Config::socket_mode, "0600", 0, 0, "0600 0660", Reload::kNo,
-     "File mode of the socket: 0660 lets the group of its folder attach."},
+     "file mode of the socket; 0660 lets the group of its folder attach"},
     {"control_socket", Kind::kPath, &Config::control_socket, "", 0, 0, "", Reload::kNo,
      "where operators attach; empty: control.sock beside the socket"},
     {"catalog.path", Kind::kPath, &Config::catalog_path, "", 0, 0, "", Reload::kNo,
@@ -108,8 +110,8 @@ const Key kKeys[] = {
      "how long a session waits for its user before it is idle; 0: for ever"},
     {"ingress.spin", Kind::kSpin, &Config::ingress_spin, "auto", 0, 10'000, "", Reload::kYes,
      "how long to poll before sleeping: auto, or a duration up to 10ms"},
-    {"generation.temperature", Kind::kNumber, &Config::generation_temperature, "0", 0, 2, "",
-     Reload::kYes,
+    {"generation.temperature", Kind::kNumber, &Config::generation_temperature, "0", 0,
+     static_cast<uint64_t>(kTemperatureMax), "", Reload::kYes,
      "when a turn names none; 0 to 2"},
     {"generation.top_p", Kind::kNumber, &Config::generation_top_p, "1", 0, 1, "", Reload::kYes,
      "when a turn names none; 0 to 1"},
@@ -180,17 +182,46 @@ bool HasWord(std::string_view words, std::string_view word) {
   return (" " + std::string(words) + " ").find(" " + std::string(word) + " ") != std::string::npos;
 }
 
-std::string Range(const Key& key) {
-  const char* unit = "";
-  if (key.kind == Kind::kBytes) unit = " bytes";
-  if (key.kind == Kind::kDurationMs) unit = " ms";
-  return std::to_string(key.min) + " to " + std::to_string(key.max) + unit;
-}
-
 struct Unit {
   std::string_view suffix;
   uint64_t factor;
 };
+
+// `number` in the largest unit that divides it, as it is written in the file.
+std::string NumberText(Kind kind, uint64_t number) {
+  constexpr Unit kBytes[] = {{"TiB", 1ull << 40}, {"GiB", 1ull << 30}, {"MiB", 1ull << 20},
+                             {"KiB", 1ull << 10}};
+  constexpr Unit kMs[] = {{"h", 3'600'000}, {"m", 60'000}, {"s", 1000}, {"ms", 1}};
+  std::span<const Unit> units;
+  if (kind == Kind::kBytes) units = kBytes;
+  if (kind == Kind::kDurationMs) units = kMs;
+  for (const Unit& unit : units) {
+    if (number == 0 || number % unit.factor != 0) continue;
+    return std::to_string(number / unit.factor) + std::string(unit.suffix);
+  }
+  return std::to_string(number);
+}
+
+std::string Range(const Key& key) {
+  return NumberText(key.kind, key.min) + " to " + NumberText(key.kind, key.max);
+}
+
+// What a value of the key looks like.
+std::string ValueWord(const Key& key) {
+  switch (key.kind) {
+    case Kind::kText: return "TEXT";
+    case Kind::kPath: return "PATH";
+    case Kind::kCount: return "N";
+    case Kind::kBytes: return "SIZE";
+    case Kind::kDurationMs: return "TIME";
+    case Kind::kSpin: return "auto|TIME";
+    case Kind::kNumber: return "NUMBER";
+    case Kind::kChoice: break;
+  }
+  std::string words = key.choices;
+  std::replace(words.begin(), words.end(), ' ', '|');
+  return words;
+}
 
 bool ParseWithUnit(std::string_view text, std::initializer_list<Unit> units, uint64_t* value) {
   uint64_t number = 0;
@@ -409,9 +440,9 @@ std::string ValueText(const Config& config, const Key& key) {
   if (const auto* text = std::get_if<std::string Config::*>(&key.member)) {
     return Quoted(config.**text);
   }
-  const uint64_t number = config.*(std::get<uint64_t Config::*>(key.member));
-  if (key.kind == Kind::kDurationMs) return Quoted(std::to_string(number) + "ms");
-  return std::to_string(number);
+  const std::string number =
+      NumberText(key.kind, config.*(std::get<uint64_t Config::*>(key.member)));
+  return key.kind == Kind::kCount ? number : Quoted(number);
 }
 
 std::string FileText(const Config& config, bool with_help) {
@@ -427,10 +458,8 @@ std::string FileText(const Config& config, bool with_help) {
     if (with_help) {
       out += std::string("# ") + key.help + (key.reload == Reload::kYes ? " (reload)" : "") + "\n";
     }
-    const bool as_written = with_help && std::holds_alternative<uint64_t Config::*>(key.member) &&
-                            key.kind != Kind::kCount;
     out += std::string(dot == std::string_view::npos ? name : name.substr(dot + 1)) + " = " +
-           (as_written ? Quoted(key.default_value) : ValueText(config, key)) + "\n";
+           ValueText(config, key) + "\n";
   }
   for (const ConfigGrant& grant : config.grants) {
     out += "\n[[grant]]\nuid = " + std::to_string(grant.uid) +
@@ -681,7 +710,11 @@ Status CompareForReload(const Config& now, const Config& next, std::vector<Confi
 const std::vector<ConfigKeyText>& ConfigKeys() {
   static const std::vector<ConfigKeyText> keys = [] {
     std::vector<ConfigKeyText> out;
-    for (const Key& key : kKeys) out.push_back({key.name, key.default_value, key.help});
+    for (const Key& key : kKeys) {
+      const bool limited = std::holds_alternative<uint64_t Config::*>(key.member);
+      out.push_back({key.name, key.default_value, key.help, ValueWord(key),
+                     limited ? Range(key) : ""});
+    }
     return out;
   }();
   return keys;

@@ -83,7 +83,6 @@ struct ConfigFlags {
   std::string file;                 // --config
   bool check_config = false;        // --check-config
   bool print_default = false;       // --print-default-config
-  bool show_version = false;        // --version
   std::vector<std::pair<std::string, std::string>> keys;  // --engine-threads 4
 };
 
@@ -109,6 +108,8 @@ struct ConfigKeyText {
   const char* name;
   const char* default_value;
   const char* help;
+  std::string value;    // what is written: "SIZE", "PATH", "0600|0660"
+  std::string allowed;  // "1MiB to 4TiB"; empty where the help says it, or nothing limits it
 };
 const std::vector<ConfigKeyText>& ConfigKeys();
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line of kairosd. Built with exceptions: CLI11 throws, and nothing leaves this file.
-#include <CLI/CLI.hpp>
-
-#include "sidecar/daemon/config.h"
+#include "sidecar/daemon/config_flags.h"
 
 namespace kairos {
 
 namespace {
+
+constexpr const char* kGroup =
+    "Settings: flags override KAIROS_* variables (KAIROS_CATALOG_PATH), which override the file";
 
 std::string FlagName(const char* key) {
   std::string name = "--";
@@ -14,42 +15,81 @@ std::string FlagName(const char* key) {
   return name;
 }
 
+// "memory for KV blocks; 1MiB to 16TiB [1GiB]"
+std::string FlagHelp(const ConfigKeyText& key) {
+  std::string help = key.help;
+  if (!key.allowed.empty()) help += "; " + key.allowed;
+  if (*key.default_value != '\0') help += std::string(" [") + key.default_value + "]";
+  return help;
+}
+
+Program Description() {
+  Program program;
+  program.name = "kairosd";
+  program.purpose = "sidecar that serves language-model sessions";
+  program.description =
+      "kairosd owns a GGUF model and the memory of its KV cache, and keeps agents' sessions across "
+      "turns, clients and its own restarts. Programs of this host attach by libkairos, operators "
+      "by kairosctl(1). SIGTERM and SIGINT drain: no new turns, open ones end within "
+      "drain.timeout.";
+  program.exit_statuses = {{"0", "ended as asked"},
+                           {"1", "another failure"},
+                           {"2", "usage"},
+                           {"66", "no model, or one that is not served"},
+                           {"71", "the system refuses memory or threads"},
+                           {"73", "a socket or the catalog cannot be made"},
+                           {"75", "another kairosd has the socket"},
+                           {"78", "a setting is wrong"}};
+  program.variables = {
+      {"KAIROS_SOCKET", "the clients' socket; each other setting has a variable too, such as "
+                        "KAIROS_CATALOG_PATH for catalog.path"},
+      {"KAIROS_KERNELS", "forces the arithmetic: scalar, avx2 or avx512_vnni"},
+      {"XDG_RUNTIME_DIR", "its kairos/kairos.sock is the default of socket"},
+      {"XDG_CACHE_HOME", "its kairos/models holds the models that are given by name"},
+      {"STATE_DIRECTORY, XDG_STATE_HOME", "where the default of catalog.path is"},
+      {"NOTIFY_SOCKET", "the service manager, which is told of readiness and of a drain"}};
+  program.files = {{"~/.cache/kairos/models/NAME.gguf", "a fetched model"},
+                   {"~/.local/state/kairos/sessions.db", "the default of catalog.path"}};
+  program.see_also = "kairosctl(1), kairos-bench(1)";
+  return program;
+}
+
 }  // namespace
 
+ConfigOptions::ConfigOptions(CLI::App* app) : values_(ConfigKeys().size()) {
+  app->add_option("-c,--config", file_, "settings in TOML")->type_name("PATH");
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const ConfigKeyText& key = ConfigKeys()[i];
+    options_.push_back(app->add_option(FlagName(key.name), values_[i], FlagHelp(key))
+                           ->type_name(key.value)
+                           ->group(kGroup));
+  }
+}
+
+ConfigFlags ConfigOptions::Given() const {
+  ConfigFlags flags;
+  flags.file = file_;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (options_[i]->count() > 0) flags.keys.emplace_back(ConfigKeys()[i].name, values_[i]);
+  }
+  return flags;
+}
+
 bool ParseConfigFlags(int argc, const char* const* argv, ConfigFlags* flags, int* exit_code) {
-  CLI::App app("kairosd: serves language-model sessions to the programs of this host", "kairosd");
-  app.add_option("-c,--config", flags->file, "settings in TOML");
-  app.add_flag("--check-config", flags->check_config,
+  const Program program = Description();
+  CLI::App app("Serves language-model sessions to the programs of this host.", program.name);
+  bool check_config = false;
+  bool print_default = false;
+  app.add_flag("--check-config", check_config,
                "check the settings, print them and exit with 0 or 78");
-  app.add_flag("--print-default-config", flags->print_default,
+  app.add_flag("--print-default-config", print_default,
                "print a settings file with every key, its meaning and default");
-  app.add_flag("--version", flags->show_version, "print the version");
-  const std::vector<ConfigKeyText>& keys = ConfigKeys();
-  std::vector<std::string> values(keys.size());
-  std::vector<CLI::Option*> options;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    std::string help = keys[i].help;
-    if (*keys[i].default_value != '\0') help += std::string(" [") + keys[i].default_value + "]";
-    options.push_back(app.add_option(FlagName(keys[i].name), values[i], help)->group("Settings"));
-  }
-  app.footer(
-      "Flags override KAIROS_* variables (KAIROS_CATALOG_PATH), which override the file.\n"
-      "Exit codes: 0 ended, 1 failure, 2 usage, 66 no model, 71 system, 73 cannot create,\n"
-      "75 already running, 78 settings.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& fault) {
-    // CLI11 has codes of its own; ours are 0 for help and 2 for usage.
-    *exit_code = app.exit(fault) == 0 ? 0 : 2;
-    return false;
-  } catch (const std::exception& fault) {
-    std::fprintf(stderr, "kairosd: %s\n", fault.what());
-    *exit_code = 2;
-    return false;
-  }
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (options[i]->count() > 0) flags->keys.emplace_back(keys[i].name, values[i]);
-  }
+  const ConfigOptions settings(&app);
+  DescribeProgram(program, &app);
+  if (!ParseCommandLine(&app, argc, argv, exit_code)) return false;
+  *flags = settings.Given();
+  flags->check_config = check_config;
+  flags->print_default = print_default;
   return true;
 }
 

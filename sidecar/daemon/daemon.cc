@@ -2,7 +2,6 @@
 #include "sidecar/daemon/daemon.h"
 
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,13 +17,16 @@
 #include "sidecar/chat/wire_format.h"
 #include "sidecar/context/context_filter.h"
 #include "sidecar/control/control_server.h"
-#include "sidecar/daemon/instance_lock.h"
+#include "sidecar/daemon/model_text.h"
 #include "sidecar/daemon/service_notify.h"
 #include "sidecar/daemon/watchdog.h"
 #include "sidecar/engine/models/model.h"
 #include "sidecar/engine/token_bytes.h"
 #include "sidecar/metrics/metrics_server.h"
 #include "sidecar/model/gguf.h"
+#include "sidecar/preflight/host_checks.h"
+#include "sidecar/preflight/instance_lock.h"
+#include "sidecar/preflight/place_checks.h"
 #include "sidecar/state/journal.h"
 
 namespace kairos {
@@ -45,27 +47,22 @@ void RunUntil(const std::atomic<bool>& stop, Waker& waker, const Work& work, int
 
 void NameThread(const char* name) { prctl(PR_SET_NAME, name); }
 
-void RaiseDescriptorLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
+// Logs what is not as it should be. The exit status of the first finding that keeps the daemon from
+// starting, with its words; else 0.
+int Judge(const std::vector<Finding>& findings, std::string* error) {
+  for (const Finding& finding : findings) {
+    if (finding.exit_status != 0) {
+      *error = FaultWords(finding);
+      return finding.exit_status;
+    }
+    if (finding.severity == Severity::kOk) continue;
+    LogWarn("daemon", "preflight check={} words=\"{}\" remedy=\"{}\"", finding.check, finding.words,
+            finding.remedy);
+  }
+  return 0;
 }
 
 }  // namespace
-
-std::string ResolveModelPath(const std::string& name_or_path) {
-  if (name_or_path.find('/') != std::string::npos || access(name_or_path.c_str(), R_OK) == 0) {
-    return name_or_path;
-  }
-  std::string cache;
-  if (const char* base = std::getenv("XDG_CACHE_HOME"); base != nullptr && *base != '\0') {
-    cache = base;
-  } else if (const char* home = std::getenv("HOME"); home != nullptr) {
-    cache = std::string(home) + "/.cache";
-  }
-  return cache + "/kairos/models/" + name_or_path + ".gguf";
-}
 
 // In the order they are built; destroyed in reverse.
 struct Daemon::Body {
@@ -78,6 +75,7 @@ struct Daemon::Body {
   std::unique_ptr<ChatRenderer> renderer;
   std::unique_ptr<GrammarCompiler> grammars;
   WireFamily wire_family = WireFamily::kChatMl;
+  std::string model_json;
   std::unique_ptr<KvArena> arena;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<TextThread> text;
@@ -131,22 +129,10 @@ bool Daemon::drain_requested() const {
   return body_->conductor != nullptr && body_->conductor->drain_requested();
 }
 
-int Daemon::OpenModel(const DaemonOptions& options, std::string* error) {
+int Daemon::OpenModel(const DaemonOptions& options, CheckedModel checked, std::string* error) {
   Body& body = *body_;
-  const std::string path = ResolveModelPath(options.model);
-  Result<std::unique_ptr<GgufFile>> file = GgufFile::Open(path, error);
-  if (!file.ok()) {
-    if (options.model.find('/') == std::string::npos && access(path.c_str(), F_OK) != 0) {
-      *error = fmt::format("no file and no fetched model is called {}; see `tools/model list` ({})",
-                           options.model, *error);
-    }
-    return kExitNoInput;
-  }
+  const GgufFile& file = *checked.file;
   const KernelTable* kernels = ChooseKernels();
-  if (kernels == nullptr) {
-    *error = "KAIROS_KERNELS names kernels that this processor does not have";
-    return kExitConfig;
-  }
   const bool terminal = isatty(STDERR_FILENO) == 1;
   uint64_t shown = 0;
   const auto progress = [&](uint64_t done, uint64_t total) {
@@ -163,18 +149,17 @@ int Daemon::OpenModel(const DaemonOptions& options, std::string* error) {
     shown = percent;
   };
   NotifyService("STATUS=loading model");
-  Result<std::unique_ptr<Model>> model = Model::Load(**file, *kernels, progress, error);
+  Result<std::unique_ptr<Model>> model = Model::Load(file, *kernels, progress, error);
   if (!model.ok()) return kExitNoInput;
   body.model = model.Take();
-  Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Create(**file, error);
-  if (!tokenizer.ok()) return kExitNoInput;
-  body.tokenizer = tokenizer.Take();
+  body.tokenizer = std::move(checked.tokenizer);
   const auto text_of = [&](TokenId token) {
     return token < 0 ? std::string() : std::string(body.tokenizer->TokenBytes(token, true));
   };
-  const std::string source((*file)->String("tokenizer.chat_template").value_or(""));
+  const std::string source(file.String("tokenizer.chat_template").value_or(""));
   Result<std::unique_ptr<ChatRenderer>> renderer = ChatRenderer::Create(
       source, text_of(body.tokenizer->bos()), text_of(body.tokenizer->eos()), error);
+  const bool own_template = renderer.ok() && !source.empty();
   if (!renderer.ok()) {
     // A template that cannot be used must not keep the model from being served.
     LogWarn("daemon", "template_refused reason=\"{}\" using=chatml", *error);
@@ -188,7 +173,7 @@ int Daemon::OpenModel(const DaemonOptions& options, std::string* error) {
   if (!grammars.ok()) return kExitNoInput;
   body.grammars = grammars.Take();
   ModelSigns signs;
-  signs.architecture = (*file)->String("general.architecture").value_or("");
+  signs.architecture = file.String("general.architecture").value_or("");
   signs.template_source = source;
   signs.has_token = [&](std::string_view text) {
     return body.tokenizer->Encode(text, true).tokens.size() == 1;
@@ -199,7 +184,11 @@ int Daemon::OpenModel(const DaemonOptions& options, std::string* error) {
 
   LogInfo("daemon", "model_loaded kernels={} fingerprint={} weight_bytes={} wire_format={}",
           kernels->name, body.model->FingerprintHex(), body.model->weight_bytes(), format.name);
-  return OpenEngine(options, ReadTokenBytes(**file), error);
+  if (const int code = OpenEngine(options, ReadTokenBytes(file), error); code != 0) return code;
+  body.model_json = ModelJson(file, *body.model,
+                              {ResolveModelPath(options.model), own_template, body.arena->slots(),
+                               body.arena->slot_bytes()});
+  return 0;
 }
 
 int Daemon::OpenEngine(const DaemonOptions& options, std::vector<std::string> token_bytes,
@@ -214,15 +203,9 @@ int Daemon::OpenEngine(const DaemonOptions& options, std::vector<std::string> to
   const std::string_view stop = WireFormatOf(body.wire_family).stop;
   const std::vector<TokenId> stop_tokens = body.tokenizer->Encode(stop, true).tokens;
   if (stop_tokens.size() == 1) engine.end_tokens.push_back(stop_tokens[0]);
-  const uint64_t slot_bytes = SlotBytes(body.model->kv_geometry());
-  const uint64_t slots = options.kv_bytes / slot_bytes;
-  if (slots < 4 || slots > 0xfffffff0u) {
-    *error = fmt::format("kv.memory of {} bytes holds {} blocks of {} bytes; at least 4 are needed",
-                         options.kv_bytes, slots, slot_bytes);
-    return kExitConfig;
-  }
-  Result<std::unique_ptr<KvArena>> arena =
-      KvArena::Create(body.model->kv_geometry(), static_cast<uint32_t>(slots));
+  const Result<uint32_t> slots = KvSlotCount(options.kv_bytes, body.model->kv_geometry(), error);
+  if (!slots.ok()) return kExitConfig;
+  Result<std::unique_ptr<KvArena>> arena = KvArena::Create(body.model->kv_geometry(), *slots);
   if (!arena.ok()) {
     *error = fmt::format("cannot reserve {} bytes of KV memory (kv.memory)", options.kv_bytes);
     return kExitOsError;
@@ -234,7 +217,7 @@ int Daemon::OpenEngine(const DaemonOptions& options, std::vector<std::string> to
     return kExitOsError;
   }
   body.engine = made.Take();
-  LogInfo("daemon", "kv_reserved slots={} slot_bytes={}", slots, slot_bytes);
+  LogInfo("daemon", "kv_reserved slots={} slot_bytes={}", *slots, body.arena->slot_bytes());
   return 0;
 }
 
@@ -312,12 +295,20 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
   conductor.phases = settings.phases;
   conductor.model = body.model->FingerprintHex();
   conductor.wire_family = body.wire_family;
+  conductor.model_json = std::move(body.model_json);
   conductor.kv_slots = body.arena->slots();
   body.conductor = std::make_unique<Conductor>(
       Conductor::Parts{*body.engine, *body.journal, *body.text, *body.tokenizer, RuleFilter(),
                        body.requests, body.replies, body.ingress_waker, body.control_requests,
                        body.control_replies, body.control_waker},
       conductor, std::move(body.sessions));
+  // A socket left over is replaced; one that somebody serves is not ours to take.
+  std::vector<Finding> taken;
+  for (const Finding& finding : {CheckEndpoint("socket", options.ingress.socket_path),
+                                 CheckEndpoint("control_socket", options.control_endpoint)}) {
+    if (finding.severity == Severity::kFail) taken.push_back(finding);
+  }
+  if (const int code = Judge(taken, error); code != 0) return code;
   Result<std::unique_ptr<RingIngress>> ingress =
       RingIngress::Create(options.ingress, body.requests, body.conductor->waker(), body.replies,
                           body.ingress_waker);
@@ -350,7 +341,10 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
 int Daemon::Start(const DaemonOptions& options, std::string* error) {
   Body& body = *body_;
   body.options = options;
-  RaiseDescriptorLimit();
+  std::vector<Finding> findings{CheckKernel(), CheckProcessor(),
+                                CheckSocketFolder(options.ingress.socket_path)};
+  CheckedModel model = CheckModel(options.model, options.kv_bytes, &findings);
+  if (const int code = Judge(findings, error); code != 0) return code;
   // Segments hold prompts: processes of the same uid must not read them through procfs or a core.
   prctl(PR_SET_DUMPABLE, 0);
   switch (body.lock.Take(options.ingress.socket_path + ".lock", error)) {
@@ -358,9 +352,12 @@ int Daemon::Start(const DaemonOptions& options, std::string* error) {
     case InstanceLock::Outcome::kHeldByOther: return kExitAlreadyRunning;
     case InstanceLock::Outcome::kFailed: return kExitCannotCreate;
   }
+  findings = {RaiseDescriptorLimit(options.ingress.attachments_max),
+              CheckCatalog(options.catalog.path, options.catalog.bytes_max)};
+  if (const int code = Judge(findings, error); code != 0) return code;
   // The quick things first: who waits for a model should not hear of a locked catalog after it.
   if (const int code = OpenState(options, error); code != 0) return code;
-  if (const int code = OpenModel(options, error); code != 0) return code;
+  if (const int code = OpenModel(options, std::move(model), error); code != 0) return code;
   if (const int code = OpenSockets(options, error); code != 0) return code;
   StartThreads();
   body.watchdog.Watch("conductor", body.conductor_rounds, body.conductor->waker());

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "sidecar/engine/engine.h"
 #include "sidecar/ingress/ring_ingress.h"
+#include "sidecar/preflight/model_check.h"
 #include "sidecar/session/conductor.h"
 #include "sidecar/state/catalog.h"
 
@@ -31,16 +32,6 @@ struct DaemonOptions {
   std::vector<NamespaceGrant> grants;
   PhaseLimits phases;
 };
-
-// Exit codes of kairosd, beside 0, 1 (failure) and 2 (usage): those of sysexits.h.
-inline constexpr int kExitNoInput = 66;       // model missing or not usable
-inline constexpr int kExitOsError = 71;
-inline constexpr int kExitCannotCreate = 73;  // socket, catalog or metrics
-inline constexpr int kExitAlreadyRunning = 75;
-inline constexpr int kExitConfig = 78;
-
-// The path of a model: itself where it names a file, else <cache>/kairos/models/<name>.gguf.
-std::string ResolveModelPath(const std::string& name_or_path);
 
 class Daemon {
  public:
@@ -71,7 +62,7 @@ class Daemon {
   struct Body;
   // On the metrics thread.
   static bool ReadFigures(Body& body, Figures* out);
-  int OpenModel(const DaemonOptions& options, std::string* error);
+  int OpenModel(const DaemonOptions& options, CheckedModel checked, std::string* error);
   // Reserves KV memory for the opened model and makes the engine over both.
   int OpenEngine(const DaemonOptions& options, std::vector<std::string> token_bytes,
                  std::string* error);

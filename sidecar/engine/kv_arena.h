@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/status.h"
 #include "base/units.h"
@@ -22,6 +23,10 @@ struct KvGeometry {
 
 // Bytes of one slot, a multiple of 64.
 uint64_t SlotBytes(const KvGeometry& geometry);
+
+// How many slots `kv_bytes` hold. INVALID_ARGUMENT, with words that name kv.memory, where these are
+// too few to serve a turn or more than can be counted.
+Result<uint32_t> KvSlotCount(uint64_t kv_bytes, const KvGeometry& geometry, std::string* error);
 
 class KvArena {
  public:

@@ -28,6 +28,7 @@ enum class RequestKind : int32_t {
   kSessionMessages,
   kContextRead,
   kContextWrite,
+  kVersionRead,  // operators only
   kTurnSubmit,
   kTurnCancel,
 };
@@ -39,10 +40,11 @@ struct TurnRequest {
   bool has_tools = false;
   std::string idempotency_key;
   uint32_t flags = 0;            // KAIROS_TURN_*
-  uint32_t generation_flags = 0; // KAIROS_AUTO_*, KAIROS_IGNORE_EOS, KAIROS_LOGITS_HASH
+  uint32_t generation_flags = 0; // those of kairos_generation_t
   uint32_t max_tokens = 0;       // 0: default
-  bool temperature_given = false;
-  bool generation_given = false;  // the rest of `sampling` is the client's
+  bool temperature_given = false;  // else the settings' or the filter's
+  bool top_p_given = false;        // else the settings'
+  bool top_k_given = false;        // else the settings'
   SamplingParams sampling;
   int32_t priority = 0;
   int32_t on_cancel = 0;

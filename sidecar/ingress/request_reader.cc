@@ -146,7 +146,8 @@ Status ReadMessages(const TurnView& view, TurnRequest* turn) {
 }
 
 Status CheckSampling(const WireTurn& fixed) {
-  if (!InRange(fixed.temperature, 0.0f, 100.0f)) return Bad("temperature: 0 to 100");
+  static_assert(kTemperatureMax == 2.0f, "the words below name it");
+  if (!InRange(fixed.temperature, 0.0f, kTemperatureMax)) return Bad("temperature: 0 to 2");
   if (fixed.top_k < 0) return Bad("top_k: at least 0");
   if (!InRange(fixed.top_p, 0.0f, 1.0f) || fixed.top_p == 0.0f) {
     return Bad("top_p: above 0, at most 1");
@@ -222,8 +223,9 @@ Status ReadToolChoice(const TurnView& view, TurnRequest* turn) {
   return Status();
 }
 
-constexpr uint32_t kGenerationFlags = KAIROS_AUTO_TEMPERATURE | KAIROS_AUTO_MAX_TOKENS |
-                                      KAIROS_AUTO_CONTEXT | KAIROS_IGNORE_EOS | KAIROS_LOGITS_HASH;
+constexpr uint32_t kGenerationFlags =
+    KAIROS_AUTO_TEMPERATURE | KAIROS_AUTO_MAX_TOKENS | KAIROS_AUTO_CONTEXT | KAIROS_IGNORE_EOS |
+    KAIROS_LOGITS_HASH | KAIROS_DEFAULT_TEMPERATURE | KAIROS_DEFAULT_TOP_P | KAIROS_DEFAULT_TOP_K;
 
 Status ReadGeneration(const TurnView& view, const RequestLimits& limits, TurnRequest* turn) {
   const WireTurn& fixed = view.fixed();
@@ -235,8 +237,10 @@ Status ReadGeneration(const TurnView& view, const RequestLimits& limits, TurnReq
   KAIROS_RETURN_IF_ERROR(CheckSampling(fixed));
   turn->generation_flags = fixed.generation_flags;
   turn->max_tokens = fixed.max_tokens;
-  turn->generation_given = true;
-  turn->temperature_given = (fixed.generation_flags & KAIROS_AUTO_TEMPERATURE) == 0;
+  const auto is_clear = [&](uint32_t flags) { return (fixed.generation_flags & flags) == 0; };
+  turn->temperature_given = is_clear(KAIROS_AUTO_TEMPERATURE | KAIROS_DEFAULT_TEMPERATURE);
+  turn->top_p_given = is_clear(KAIROS_DEFAULT_TOP_P);
+  turn->top_k_given = is_clear(KAIROS_DEFAULT_TOP_K);
   SamplingParams& sampling = turn->sampling;
   sampling.temperature = fixed.temperature;
   sampling.top_k = fixed.top_k;

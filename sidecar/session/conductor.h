@@ -10,6 +10,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "base/log_throttle.h"
@@ -52,6 +54,7 @@ struct ConductorOptions {
   PhaseLimits phases;
   std::string model;       // fingerprint
   WireFamily wire_family = WireFamily::kChatMl;  // how the model writes tool calls
+  std::string model_json;  // what operators are told of it
   uint32_t kv_slots = 0;
 };
 
@@ -127,6 +130,7 @@ class Conductor {
   SpscQueue<ReloadOutcome> reloads_{4};     // from the main thread
   FiguresDesk figures_desk_;
   LogThrottle catalog_faults_;
+  std::unordered_set<uint32_t> attachments_;
   uint64_t looked_ns_ = 0;      // last look at deadlines and expiry
   std::atomic<bool> drain_{false};
   std::atomic<bool> cancel_all_{false};

@@ -15,6 +15,8 @@ RequestKind KindOf(ControlVerb verb) {
     case ControlVerb::kSessionFork: return RequestKind::kSessionFork;
     case ControlVerb::kSessionRewind: return RequestKind::kSessionRewind;
     case ControlVerb::kSessionDelete: return RequestKind::kSessionDelete;
+    case ControlVerb::kSessionContext: return RequestKind::kContextRead;
+    case ControlVerb::kSessionVersion: return RequestKind::kVersionRead;
     default: return RequestKind::kSessionStat;
   }
 }
@@ -38,6 +40,9 @@ void Conductor::OnControl(ControlRequest&& control, uint64_t now_ns) {
       return control_replies_.Send(std::move(simple));
     case ControlVerb::kStats:
       simple.stats = Stats();
+      return control_replies_.Send(std::move(simple));
+    case ControlVerb::kModelShow:
+      simple.text = options_.model_json;
       return control_replies_.Send(std::move(simple));
     case ControlVerb::kDrain:
       drain_requested_.store(true);
@@ -71,6 +76,13 @@ void Conductor::OnControl(ControlRequest&& control, uint64_t now_ns) {
     reply.sessions = std::move(done.sessions);
     control_replies_.Send(std::move(reply));
   };
+  if (control.verb == ControlVerb::kSessionWhy) {
+    // A session that is there, however long ago its turns were.
+    return operations_.Run(std::move(request), true, now_ns, [&, answer](OperationResult&& done) {
+      if (done.code == 0) done.text = pipeline_.history().Json(control.session);
+      answer(std::move(done));
+    });
+  }
   if (control.verb != ControlVerb::kSessionShow) {
     return operations_.Run(std::move(request), true, now_ns, answer);
   }
@@ -124,6 +136,7 @@ Figures Conductor::Stats() const {
       turns.turn_ns == 0 ? 0.0 : 1.0 - number(turns.model_ns) / number(turns.turn_ns);
   return {
       {"sessions", number(router_.size())},
+      {"clients", number(attachments_.size())},
       {"turns_open", number(pipeline_.turns_open())},
       {"turns_done_total", number(turns.turns_done)},
       {"turns_refused_total", number(turns.turns_refused)},

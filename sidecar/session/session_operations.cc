@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/check.h"
@@ -41,6 +42,25 @@ void CopyText(const std::string& text, char* out, size_t capacity) {
 void CoolDown(Session* session) {
   session->idle_since_ns = 0;
   if (session->persisted) session->head.reset();
+}
+
+std::string SummaryJson(const StateVersion& version) {
+  const nlohmann::ordered_json json = {
+      {"version", version.version.value},
+      {"parent", version.parent.value},
+      {"created_unix_ms", version.created_unix_ms},
+      {"token_count", version.tokens.size()},
+      {"message_count", version.messages.size()},
+      {"phase", version.phase},
+      {"waiting_for", version.waiting_for},
+  };
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+// What a request that reads a version is answered.
+std::string ReadText(RequestKind kind, const StateVersion& version) {
+  if (kind == RequestKind::kSessionMessages) return MessagesJson(version);
+  return kind == RequestKind::kVersionRead ? SummaryJson(version) : version.context_json;
 }
 
 }  // namespace
@@ -98,6 +118,7 @@ void SessionOperations::Run(Request&& request, bool operator_view, uint64_t now_
       return Delete(*session, now_ns, std::move(reply));
     case RequestKind::kSessionMessages:
     case RequestKind::kContextRead:
+    case RequestKind::kVersionRead:
       return ReadVersion(request, *session, std::move(reply));
     case RequestKind::kContextWrite:
       return WriteContext(request, *session, std::move(reply));
@@ -270,6 +291,7 @@ void SessionOperations::DeleteIdle(SessionId id) {
   Session* session = parts_.router.FindEvenDeleting(id);
   KAIROS_CHECK(session != nullptr);
   parts_.pipeline.DropKv(*session, true);
+  parts_.pipeline.history().Forget(id);
   Pending pending;
   pending.kind = RequestKind::kSessionDelete;
   pending.session = id;
@@ -328,15 +350,12 @@ void SessionOperations::List(const Request& request, bool operator_view, Operati
 
 void SessionOperations::ReadVersion(Request& request, Session& session, OperationReply reply) {
   const uint64_t version = request.version == 0 ? session.record.head.value : request.version;
-  const bool messages = request.kind == RequestKind::kSessionMessages;
   if (version == 0 || (session.head && session.head->version.value == version)) {
     OperationResult result = Done(session);
     result.version = version;
-    if (version == 0) {
-      result.text = messages ? "[]" : EmptyTaskContext();
-    } else {
-      result.text = messages ? MessagesJson(*session.head) : session.head->context_json;
-    }
+    StateVersion before_first;
+    before_first.context_json = EmptyTaskContext();
+    result.text = ReadText(request.kind, version == 0 ? before_first : *session.head);
     return reply(std::move(result));
   }
   JournalCommand command;
@@ -479,8 +498,7 @@ void SessionOperations::OnJournal(JournalResult&& result, uint64_t now_ns) {
   OperationResult done;
   done.session = pending.session;
   done.version = pending.version;
-  done.text = pending.kind == RequestKind::kSessionMessages ? MessagesJson(*result.version)
-                                                            : result.version->context_json;
+  done.text = ReadText(pending.kind, *result.version);
   pending.reply(std::move(done));
 }
 

@@ -112,10 +112,8 @@ void TurnPipeline::Submit(Turn& turn, Session& session, uint32_t max_new) {
   spec.max_new_tokens = max_new;
   spec.sampling = turn.ask().sampling;
   if (!turn.ask().temperature_given) spec.sampling.temperature = limits_.temperature_default;
-  if (!turn.ask().generation_given) {
-    spec.sampling.top_p = limits_.top_p_default;
-    spec.sampling.top_k = limits_.top_k_default;
-  }
+  if (!turn.ask().top_p_given) spec.sampling.top_p = limits_.top_p_default;
+  if (!turn.ask().top_k_given) spec.sampling.top_k = limits_.top_k_default;
   if ((turn.ask().generation_flags & KAIROS_AUTO_TEMPERATURE) && turn.verdict.temperature >= 0) {
     spec.sampling.temperature = turn.verdict.temperature;
   }
@@ -478,6 +476,7 @@ void TurnPipeline::ReplyFinal(Turn& turn, Session& session, Version version) {
   counters_.tokens_generated += final.generated_tokens;
   counters_.turn_ns += final.total_ns;
   counters_.model_ns += final.model_ns;
+  history_.Add(final, UnixMs());
   Reply reply = MakeReply(turn, ReplyKind::kFinal);
   reply.version = version.value;
   reply.final = final;

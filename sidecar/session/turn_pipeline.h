@@ -31,6 +31,7 @@
 #include "sidecar/session/session_router.h"
 #include "sidecar/session/text_thread.h"
 #include "sidecar/session/turn.h"
+#include "sidecar/session/turn_history.h"
 #include "sidecar/state/journal.h"
 
 namespace kairos {
@@ -112,6 +113,7 @@ class TurnPipeline {
 
   size_t turns_open() const { return turns_.size(); }
   const TurnCounters& counters() const { return counters_; }
+  TurnHistory& history() { return history_; }
 
  private:
   void Route(Turn& turn);
@@ -163,6 +165,7 @@ class TurnPipeline {
   std::unordered_map<uint32_t, bool> detaching_;  // attachments that end when their turns have
   std::function<void(SessionId)> delete_idle_;
   TurnCounters counters_;
+  TurnHistory history_;
   uint64_t next_turn_ = 1;
   uint64_t now_ns_ = 0;
   bool draining_ = false;

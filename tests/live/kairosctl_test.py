@@ -16,6 +16,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -141,6 +142,78 @@ class Verbs(Tool):
                          ["user", "assistant"] * 2)
         self.assertEqual(len(self.said("session", "show", identity, "1")["messages"]), 2)
 
+    def test_show_has_the_task_context_of_the_version(self) -> None:
+        client = self.client()
+        session = client.create_session()
+        session.turn("Find a hotel.", generation=kairos.Generation(max_tokens=4)).read()
+        session.set_context({"goal": "A hotel", "facts": [{"text": "Rome is far"}]})
+        identity = f"{session.id:016x}"
+        shown = self.run_tool("session", "show", identity).stdout
+        self.assertRegex(shown, r"(?m)^goal +A hotel\nfact +Rome is far$")
+        self.assertIn("Find a hotel.", self.run_tool("session", "show", identity, "1").stdout)
+        self.assertEqual(self.said("session", "show", identity, "1")["context"]["goal"],
+                         "Find a hotel.")
+        self.assertEqual(self.said("session", "show", identity)["context"]["goal"], "A hotel")
+
+    def test_why_explains_recent_turns_and_forgets_deleted_sessions(self) -> None:
+        words = " ".join(f"word{i}" for i in range(40))
+        client = self.client()
+        session = client.create_session()
+        for text in (words, "More.", words):
+            session.turn(text, generation=kairos.Generation(max_tokens=4)).read()
+        session.rewind(1)
+        session.turn("Again.", generation=kairos.Generation(max_tokens=4)).read()
+        identity = f"{session.id:016x}"
+        rows = self.said("session", "why", identity)
+        self.assertEqual([row["version"] for row in rows], [1, 2, 3, 4])
+        for row in rows:
+            self.assertEqual(row["prompt_tokens"], row["reused_tokens"] + row["recomputed_tokens"]
+                             + row["new_tokens"])
+            self.assertEqual(sum(row["recomputed_by"].values()), row["recomputed_tokens"])
+            self.assertGreater(row["stages_ms"]["prefill"], 0)
+        self.assertEqual(set(rows[3]["recomputed_by"]), {"block_boundary"})
+        shown = self.run_tool("session", "why", identity).stdout
+        self.assertRegex(shown, r"^version 4, \d+ s ago, ended by \w+\n  prompt +\d+ tokens: ")
+        self.assertIn("block_boundary: a rewind, a fork or a resent history", shown)
+        self.assertEqual(self.said("session", "why", self.session()), [])
+        session.delete()
+        self.run_tool("session", "why", identity, code=REFUSED)
+
+    def test_export_has_all_versions_also_after_a_rewind(self) -> None:
+        identity = self.session("One.", "Two.", "Three.")
+        self.run_tool("session", "rewind", identity, "2")
+        record = self.said("session", "export", identity)
+        self.assertEqual([row["version"] for row in record["versions"]], [1, 2, 3])
+        self.assertEqual([row["message_count"] for row in record["versions"]], [2, 4, 6])
+        self.assertEqual([row["parent"] for row in record["versions"]], [0, 1, 2])
+        self.assertEqual([m["content"] for m in record["messages"] if m["role"] == "user"],
+                         ["One.", "Two."])
+        self.assertEqual(record["context"]["goal"], "One.")
+        text = self.run_tool("session", "export", identity).stdout
+        self.assertTrue(text.startswith(f"# Session {identity}\n"))
+        self.assertEqual(len(re.findall(r"(?m)^\| [123] \| ", text)), 3)
+        self.assertIn("### user\n\n> Two.\n", text)
+
+    def test_model_show_has_what_the_file_and_the_engine_say(self) -> None:
+        model = self.said("model", "show")
+        self.assertEqual((model["architecture"], model["tokenizer"], model["pre_tokenizer"]),
+                         ("llama", "gpt2", "smollm"))
+        self.assertEqual(sum(model["tensors_by_type"].values()), 272)
+        self.assertRegex(model["fingerprint"], r"^[0-9a-f]{32}$")
+        self.assertEqual(model["kv_bytes"], model["kv_blocks"] * model["kv_block_bytes"])
+        self.assertLessEqual(model["kv_bytes"], 256 << 20)
+        self.assertRegex(self.run_tool("model", "show").stdout, r"(?m)^weight_bytes +[\d.]+ MiB$")
+
+    def test_bash_completes_ids_of_sessions(self) -> None:
+        identity = self.session()
+        script = ('eval "$(kairosctl completion bash)"; COMP_WORDS=(kairosctl session show "$1"); '
+                  'COMP_CWORD=3; _kairosctl; printf "%s" "${COMPREPLY[*]}"')
+        path = f"{os.path.dirname(os.path.abspath(CTL))}:{os.environ['PATH']}"
+        done = subprocess.run(["bash", "--norc", "-c", script, "bash", identity[:12]], text=True,
+                              capture_output=True, timeout=60,
+                              env={"PATH": path, "KAIROS_SOCKET": self.daemon.socket})
+        self.assertEqual(done.stdout, identity, done.stderr)
+
     def test_what_a_message_holds_cannot_steer_the_terminal(self) -> None:
         identity = self.session("a\x1b[2Jb\x07c\u009bd")
         self.assertIn("user: a[2Jbcd\n", self.run_tool("session", "show", identity).stdout)
@@ -175,9 +248,28 @@ class Verbs(Tool):
                       ("session", "show", "0"), ("session", "show", "1" * 17),
                       ("run", "--session", "xyz", "--socket", self.daemon.socket),
                       ("run", "--session", "1", "--system", "s"), ("run", "--temperature", "-1"),
+                      ("run", "--temperature", "2.1"),
                       ("ping", "--nonsense")):
             self.run_tool(*words, code=USAGE)
-        self.assertIn("Exit codes: 0 done, 1 refused", self.run_tool("--help").stdout)
+        self.assertIn("Exit statuses:\n   0  done\n   1  refused", self.run_tool("--help").stdout)
+
+    def test_complaints_begin_with_the_program_and_name_the_command(self) -> None:
+        done = self.run_tool("session", "show", code=USAGE)
+        self.assertEqual(done.stderr, "kairosctl session show: id is required\n"
+                                      "  see kairosctl session show --help\n")
+        self.assertTrue(self.run_tool("nonsense", code=USAGE).stderr.startswith("kairosctl: "))
+        kairosd = subprocess.run([os.environ["KAIROSD"], "--nonsense"], capture_output=True,
+                                 text=True, timeout=60)
+        self.assertEqual(kairosd.returncode, USAGE)
+        self.assertTrue(kairosd.stderr.startswith("kairosd: "), kairosd.stderr)
+
+    def test_programs_tell_one_version_in_one_form(self) -> None:
+        texts = [subprocess.run([program, "--version"], capture_output=True, text=True,
+                                check=True, timeout=60).stdout
+                 for program in (os.environ["KAIROSD"], CTL)]
+        found = [re.fullmatch(r"(kairosd|kairosctl) (\d+\.\d+\.\d+)\n", text) for text in texts]
+        self.assertEqual([match[1] for match in found], ["kairosd", "kairosctl"])
+        self.assertEqual(found[0][2], found[1][2])
 
     def test_unknown_session_ends_with_1_and_words(self) -> None:
         for words in (("show", "dead"), ("fork", "dead"), ("rewind", "dead", "1"),
@@ -198,6 +290,64 @@ class Verbs(Tool):
             self.assertIn(nowhere, done.stderr)
         done = self.run_tool("run", "--socket", nowhere, code=UNAVAILABLE)
         self.assertIn("no sidecar: unavailable", done.stderr)
+
+
+class Top(Tool):
+    def test_pipe_and_once_print_once(self) -> None:
+        identity = self.session("Hello.")
+        for words in ((), ("--once",), ("--once", "--interval", "0.2")):
+            shown = self.run_tool("top", *words).stdout
+            self.assertNotIn("\x1b", shown)
+            for pattern in (r"(?m)^sessions +[1-9]", r"(?m)^clients +\d",
+                            r"(?m)^tokens/s +[\d.]+ decoded",
+                            r"(?m)^KV +[\d.]+ [KM]iB of 256\.0 MiB", rf"(?m)^{identity} "):
+                self.assertRegex(shown, pattern)
+
+    def test_json_has_rates_phases_and_sessions(self) -> None:
+        identity = self.session("Hello.")
+        client = self.client()
+        turn = client.submit(LONG, generation=kairos.Generation(max_tokens=1500, ignore_eos=True))
+        while not isinstance(turn.next(60), kairos.TextEvent):
+            pass
+        record = self.said("top", "--interval", "0.5")
+        turn.cancel()
+        turn.read()
+        self.assertGreater(record["tokens_per_second"]["decoded"], 0)
+        self.assertGreaterEqual(record["interval_seconds"], 0.5)
+        self.assertEqual(record["phases"]["running"], 1)
+        self.assertEqual(record["sessions"][0]["phase"], "running")
+        self.assertIn(identity, [row["id"] for row in record["sessions"]])
+        self.assertGreaterEqual(record["figures"]["clients"], 1)
+
+    def test_wrong_interval_is_refused(self) -> None:
+        for value in ("0", "0.05", "4000", "x"):
+            self.run_tool("top", "--interval", value, code=USAGE)
+        self.run_tool("top", control=self.daemon.folder + "/nowhere.sock", code=UNAVAILABLE)
+
+    def live(self) -> Terminal:
+        terminal = Terminal([CTL, "--control", self.daemon.control, "top", "--interval", "0.1"])
+        self.addCleanup(lambda: os.path.exists(f"/proc/{terminal.pid}") and
+                        os.kill(terminal.pid, signal.SIGKILL))
+        terminal.expect(r"\x1b\[\?1049h.*sessions ")
+        terminal.expect(r"\x1b\[Hsessions ")  # refreshed
+        self.assertFalse(termios.tcgetattr(terminal.fd)[3] & (termios.ICANON | termios.ECHO))
+        return terminal
+
+    def assert_left(self, terminal: Terminal, status: int) -> None:
+        keys = os.dup(terminal.fd)
+        self.addCleanup(os.close, keys)
+        terminal.expect(r"\x1b\[\?25h\x1b\[\?1049l")
+        self.assertEqual(terminal.wait(), status)
+        modes = termios.tcgetattr(keys)[3]
+        self.assertEqual(modes & (termios.ICANON | termios.ECHO | termios.ISIG),
+                         termios.ICANON | termios.ECHO | termios.ISIG)
+
+    def test_keys_and_signals_end_it_and_restore_the_terminal(self) -> None:
+        for leave in (lambda t: t.type("q"), lambda t: t.type("\x03"),
+                      lambda t: os.kill(t.pid, signal.SIGTERM)):
+            terminal = self.live()
+            leave(terminal)
+            self.assert_left(terminal, DONE)
 
 
 class PipedChat(Tool):
@@ -231,7 +381,11 @@ class PipedChat(Tool):
     def test_fork_rewind_and_state(self) -> None:
         done = self.chat("Remember 7.\nAnd 8.\n/rewind 1\n/fork\n/state\nWhich?\n/quit\nnever\n",
                          "--max-tokens", "4")
-        source, copy = re.findall(r"(?m)^\[([0-9a-f]{16})\]$", done.stdout)
+        source = re.search(r"(?m)^\[rewound: session ([0-9a-f]{16}) is at version 1 again; ",
+                           done.stdout)[1]
+        copy, kept = re.findall(r"(?m)^\[forked: you go on in session ([0-9a-f]{16}) at version 1; "
+                                r"([0-9a-f]{16}) stays as it is\]$", done.stdout)[0]
+        self.assertEqual(source, kept)
         self.assertNotEqual(source, copy)
         self.assertIn('"goal"', done.stdout)
         self.assertEqual(self.said("session", "show", source)["session"]["version"], 1)
@@ -239,6 +393,18 @@ class PipedChat(Tool):
         self.assertEqual(record["session"]["parent"], source)
         self.assertEqual([m["content"] for m in record["messages"] if m["role"] == "user"],
                          ["Remember 7.", "Which?"])
+
+    def test_fork_and_rewind_name_the_label_and_have_json(self) -> None:
+        identity = self.session("One.", "Two.")
+        done = self.chat("/rewind 1\n/fork\n", "--session", identity)
+        self.assertEqual(done.stdout.count(', label "tool test"'), 2, done.stdout)
+        done = self.chat("/rewind 2\n/fork\n", "--json", "--session", identity)
+        rewound, forked = (json.loads(line) for line in done.stdout.splitlines())
+        self.assertEqual(rewound, {"command": "/rewind", "session": identity, "version": 2,
+                                   "label": "tool test", "source": identity})
+        self.assertEqual((forked["command"], forked["source"], forked["version"]),
+                         ("/fork", identity, 1))
+        self.assertNotEqual(forked["session"], identity)
 
     def test_recomputed_tokens_come_with_their_reason(self) -> None:
         words = " ".join(f"word{i}" for i in range(40))
@@ -266,6 +432,17 @@ class PipedChat(Tool):
         self.assertRegex(shown, r"v1: .* cancelled\]\n$")
 
 
+class ChatSettings(Tool):
+    EXTRA = ("--generation-temperature", "2", "--limits-max-tokens-default", "16")
+
+    def test_what_the_user_does_not_name_is_the_sidecars(self) -> None:
+        def said(*arguments: str) -> str:
+            return json.loads(self.chat("Tell me a story.\n", "--json", *arguments).stdout)["text"]
+        hot = said()
+        self.assertEqual(said("--max-tokens", "16"), hot)
+        self.assertNotEqual(said("--max-tokens", "16", "--temperature", "0"), hot)
+
+
 class TerminalChat(Tool):
     def terminal(self, *arguments: str) -> Terminal:
         terminal = Terminal([CTL, "run", "--socket", self.daemon.socket, *arguments])
@@ -277,7 +454,7 @@ class TerminalChat(Tool):
     def test_chat_help_and_quit(self) -> None:
         terminal = self.terminal("--max-tokens", "4")
         terminal.type("/help\n")
-        for command in ("/fork", "/rewind N", "/state", "/quit", r"\^C"):
+        for command in ("/fork", "/rewind N", "/state", "/help", "/quit", r"\^C"):
             terminal.expect(command)
         terminal.type("Say a word.\n")
         terminal.expect(r"\[[0-9a-f]{16} v1: .* generated, first token [\d.]+ ms")
@@ -294,7 +471,7 @@ class TerminalChat(Tool):
         self.assertLess(int(figures[2]), 1500)
         terminal.expect("> ")
         terminal.type("/rewind 1\n")
-        terminal.expect(r"\[" + figures[1] + r"\]")
+        terminal.expect(r"\[rewound: session " + figures[1] + r" is at version 1 again; ")
         terminal.expect("> ")
         terminal.type("\x03")
         self.assertEqual(terminal.wait(), DONE)
@@ -338,6 +515,13 @@ class Endings(Tool):
         self.daemon.kill()
         terminal.expect(r"\nkairosctl: turn: unavailable: ")
         terminal.expect("committed versions are kept")
+        self.assertEqual(terminal.wait(), UNAVAILABLE)
+
+    def test_top_says_that_the_sidecar_went_away_on_the_users_own_screen(self) -> None:
+        terminal = Terminal([CTL, "--control", self.daemon.control, "top", "--interval", "0.1"])
+        terminal.expect("sessions ")
+        self.daemon.kill()
+        terminal.expect(r"\x1b\[\?1049l(?s:.*)kairosctl: unavailable: ")
         self.assertEqual(terminal.wait(), UNAVAILABLE)
 
     def test_drain_refuses_new_turns_and_ends_the_daemon(self) -> None:

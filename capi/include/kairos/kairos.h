@@ -225,6 +225,10 @@ KAIROS_API int32_t kairos_context_write(kairos_client_t* client, uint64_t sessio
 #define KAIROS_AUTO_CONTEXT 4u      /* the filter may reset the context; a rewind undoes it */
 #define KAIROS_IGNORE_EOS 8u        /* do not end at end-of-turn tokens */
 #define KAIROS_LOGITS_HASH 16u      /* fill kairos_final.logits_hash */
+/* kairos_generation.flags: the sidecar's setting holds in place of the field */
+#define KAIROS_DEFAULT_TEMPERATURE 32u
+#define KAIROS_DEFAULT_TOP_P 64u
+#define KAIROS_DEFAULT_TOP_K 128u
 
 typedef struct kairos_message {
   uint32_t struct_size;
@@ -245,7 +249,7 @@ typedef struct kairos_generation {
   uint32_t struct_size;
   uint32_t flags;
   uint32_t max_tokens;        /* 0: sidecar's default */
-  float temperature;          /* 0: greedy */
+  float temperature;          /* 0 (greedy) to 2 */
   int32_t top_k;              /* 0: off */
   float top_p;                /* 1: off */
   float min_p;                /* 0: off */

@@ -111,6 +111,27 @@ bool Projection::reads_float() const {
   return false;
 }
 
+Result<uint64_t> PackedWeightBytes(const GgufFile& file, std::string* error) {
+  const Status refused(Code::kInvalidArgument, "model weights cannot be packed");
+  uint64_t packed = 0;
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (!IsPackable(tensor.type)) {
+      *error = fmt::format("tensor {} has type {}; supported: F32, F16, Q4_0, Q4_1, Q8_0",
+                           tensor.name, GgufTypeName(tensor.type));
+      return refused;
+    }
+    const uint64_t panels = (tensor.extents[1] + kPanelRows - 1) / kPanelRows;
+    const bool matrix = tensor.dimensions == 2 && tensor.extents[0] % kGroupSize == 0 &&
+                        tensor.extents[0] <= UINT32_MAX;
+    packed += AlignUp(matrix ? panels * PanelBytes(static_cast<WeightType>(tensor.type),
+                                                   static_cast<uint32_t>(tensor.extents[0]))
+                             : tensor.bytes);
+  }
+  if (packed != 0) return packed;
+  *error = "the model file holds no tensors";
+  return refused;
+}
+
 // Fills a Model from a file; remembers the first problem.
 class ModelLoader {
  public:
@@ -147,23 +168,11 @@ class ModelLoader {
 };
 
 bool ModelLoader::Reserve() {
-  uint64_t packed = 0;
-  for (const GgufTensor& tensor : file_.tensors()) {
-    total_bytes_ += tensor.bytes;
-    if (!IsPackable(tensor.type)) {
-      return Fail(fmt::format("tensor {} has type {}; supported: F32, F16, Q4_0, Q4_1, Q8_0",
-                              tensor.name, GgufTypeName(tensor.type)));
-    }
-    const uint64_t panels = (tensor.extents[1] + kPanelRows - 1) / kPanelRows;
-    const bool matrix = tensor.dimensions == 2 && tensor.extents[0] % kGroupSize == 0 &&
-                        tensor.extents[0] <= UINT32_MAX;
-    packed += AlignUp(matrix ? panels * PanelBytes(static_cast<WeightType>(tensor.type),
-                                                   static_cast<uint32_t>(tensor.extents[0]))
-                             : tensor.bytes);
-  }
-  if (packed == 0) return Fail("the model file holds no tensors");
-  Result<DeviceMemory> memory = HostDevice().Allocate(packed);
-  if (!memory.ok()) return Fail(fmt::format("no memory for {} bytes of weights", packed));
+  for (const GgufTensor& tensor : file_.tensors()) total_bytes_ += tensor.bytes;
+  const Result<uint64_t> packed = PackedWeightBytes(file_, error_);
+  if (!packed.ok()) return false;
+  Result<DeviceMemory> memory = HostDevice().Allocate(*packed);
+  if (!memory.ok()) return Fail(fmt::format("no memory for {} bytes of weights", *packed));
   model_->memory_ = memory.Take();
   return true;
 }

@@ -48,6 +48,10 @@ struct LayerWeights {
   Projection down;     // [hidden, feed_forward]
 };
 
+// Bytes that the packed weights of a file take. INVALID_ARGUMENT, with words, where a tensor is of
+// a type that cannot be packed or there is none.
+Result<uint64_t> PackedWeightBytes(const GgufFile& file, std::string* error);
+
 class Model {
  public:
   using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;

@@ -58,8 +58,23 @@ class ConfigDocument(unittest.TestCase):
     def test_flags_are_the_keys(self) -> None:
         shown = subprocess.run([KAIROSD, "--help"], check=True, text=True,
                                capture_output=True).stdout
-        flags = set(re.findall(r"^ *--([a-z-]+) TEXT", shown, re.M))
-        self.assertEqual(flags, {key.replace(".", "-").replace("_", "-") for key in self.rows})
+        lines = " ".join(shown.split("Settings:")[1].split("Exit statuses:")[0].split())
+        flags = dict(re.findall(r" --([a-z-]+) (\S+)", lines))
+        self.assertEqual(set(flags), {key.replace(".", "-").replace("_", "-") for key in self.rows})
+        self.assertEqual([flags[name] for name in ("kv-memory", "drain-timeout", "catalog-path",
+                                                   "socket-mode", "engine-threads")],
+                         ["SIZE", "TIME", "PATH", "0600|0660", "N"])
+        self.assertIn("memory for KV blocks; 1MiB to 16TiB [1GiB]", lines)
+
+    def test_checked_settings_have_the_units_of_the_printed_file(self) -> None:
+        shown = subprocess.run([KAIROSD, "--check-config"], check=True, text=True,
+                               capture_output=True, env={"HOME": "/nonexistent"}).stdout
+        checked = tomllib.loads(shown)
+        for name, value in tomllib.loads(printed()).items():
+            if isinstance(value, dict):
+                value.pop("path", None)  # filled in
+                checked[name].pop("path", None)
+                self.assertEqual(checked[name], value, name)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,8 @@ TEST(Request, CarriesEveryFieldOfATurn) {
   EXPECT_EQ(turn.deadline_ns, 1'000u + 250'000'000u);
   EXPECT_EQ(turn.max_tokens, 17u);
   EXPECT_TRUE(turn.temperature_given);
-  EXPECT_TRUE(turn.generation_given);
+  EXPECT_TRUE(turn.top_p_given);
+  EXPECT_TRUE(turn.top_k_given);
   EXPECT_FLOAT_EQ(turn.sampling.temperature, 0.5f);
   EXPECT_EQ(turn.sampling.penalty_window, 64);
   EXPECT_EQ(turn.sampling.seed, 99u);
@@ -116,7 +117,23 @@ TEST(Request, LeavesOnlyTheTemperatureOpenWhenTheFilterMayChooseIt) {
 
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_FALSE(request.turn->temperature_given);
-  EXPECT_TRUE(request.turn->generation_given) << "top_p and top_k are the client's";
+  EXPECT_TRUE(request.turn->top_p_given && request.turn->top_k_given);
+}
+
+TEST(Request, LeavesEachFieldToTheSettingsThatItsFlagNames) {
+  for (const uint32_t flag :
+       {KAIROS_DEFAULT_TEMPERATURE, KAIROS_DEFAULT_TOP_P, KAIROS_DEFAULT_TOP_K}) {
+    Draft draft;
+    draft.generation.flags |= flag;
+    Request request;
+
+    const Status status = draft.Read(&request);
+
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(request.turn->temperature_given, flag != KAIROS_DEFAULT_TEMPERATURE);
+    EXPECT_EQ(request.turn->top_p_given, flag != KAIROS_DEFAULT_TOP_P);
+    EXPECT_EQ(request.turn->top_k_given, flag != KAIROS_DEFAULT_TOP_K);
+  }
 }
 
 struct BadTurn {
@@ -158,6 +175,7 @@ const BadTurn kBadTurns[] = {
     {"max_tokens", "max_tokens", [](Draft* d) { d->generation.max_tokens = 2'000'000; }},
     {"temperature_nan", "temperature", [](Draft* d) { d->generation.temperature = kNan; }},
     {"temperature_negative", "temperature", [](Draft* d) { d->generation.temperature = -0.1f; }},
+    {"temperature_hot", "temperature: 0 to 2", [](Draft* d) { d->generation.temperature = 2.1f; }},
     {"top_k", "top_k", [](Draft* d) { d->generation.top_k = -1; }},
     {"top_p_zero", "top_p", [](Draft* d) { d->generation.top_p = 0.0f; }},
     {"top_p_above", "top_p", [](Draft* d) { d->generation.top_p = 1.01f; }},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sidecar/daemon/instance_lock.h"
+#include "sidecar/preflight/instance_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -12,6 +12,31 @@
 #include "base/clock.h"
 
 namespace kairos {
+
+namespace {
+
+std::string ReadPid(int descriptor) {
+  char pid[32] = "";
+  const ssize_t size = pread(descriptor, pid, sizeof(pid) - 1, 0);
+  return size > 0 ? std::string(pid, std::strcspn(pid, "\n")) : "";
+}
+
+}  // namespace
+
+bool InstanceLock::IsHeld(const std::string& path, std::string* pid) {
+  pid->clear();
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (descriptor < 0) return false;
+  // A shared lock, and only for this moment: Take() tries for longer than that.
+  const bool held = flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (held) *pid = ReadPid(descriptor);
+  close(descriptor);
+  return held;
+}
+
+std::string InstanceLock::SecondInstanceRemedy() {
+  return "end it (kairosctl drain), or give this one its own --socket and --catalog-path";
+}
 
 InstanceLock::~InstanceLock() {
   if (descriptor_ >= 0) close(descriptor_);
@@ -39,10 +64,10 @@ InstanceLock::Outcome InstanceLock::Take(const std::string& path, std::string* e
       return Outcome::kFailed;
     }
     if (MonotonicNs() > give_up_ns) {
-      char pid[32] = "";
-      const ssize_t size = pread(descriptor_, pid, sizeof(pid) - 1, 0);
+      const std::string pid = ReadPid(descriptor_);
       *error = "another kairosd runs on this socket";
-      if (size > 0) *error += " (pid " + std::string(pid, std::strcspn(pid, "\n")) + ")";
+      if (!pid.empty()) *error += " (pid " + pid + ")";
+      *error += "\n  " + SecondInstanceRemedy();
       return Outcome::kHeldByOther;
     }
     usleep(10'000);

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/control_call.h"
+
+#include <cstdio>
+#include <ctime>
+
+#include "cli/words.h"
+#include "shm/socket_path.h"
+
+namespace kairos {
+
+namespace {
+
+constexpr int kCallMs = 5000;
+
+std::string ControlPath(const std::string& given) {
+  if (!given.empty()) return given;
+  const Result<std::string> socket = DefaultSocketPath();
+  if (!socket.ok()) return "";
+  const size_t slash = socket->rfind('/');
+  return (slash == std::string::npos ? "" : socket->substr(0, slash + 1)) + "control.sock";
+}
+
+}  // namespace
+
+uint64_t NowUnixMs() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1'000'000;
+}
+
+std::unique_ptr<ControlClient> Connect(const Target& target, int* status) {
+  std::string error;
+  auto client = ControlClient::Open(ControlPath(target.control_socket), &error);
+  if (client.ok()) return client.Take();
+  std::fprintf(stderr, "kairosctl: no sidecar: %s\n",
+               FaultText(KAIROS_UNAVAILABLE, 0, error).c_str());
+  *status = kExitUnavailable;
+  return nullptr;
+}
+
+int Ask(ControlClient& client, const ControlRequest& request, ControlReply* reply,
+        std::string* words) {
+  const Status status = client.Call(request, kCallMs, reply);
+  if (status.ok() && reply->code == 0) return 0;
+  const int32_t code = status.ok() ? reply->code : static_cast<int32_t>(status.code());
+  *words = status.ok() ? FaultText(code, reply->detail, reply->text)
+                       : FaultText(code, 0, status.message());
+  return code == KAIROS_UNAVAILABLE ? kExitUnavailable : kExitFailed;
+}
+
+int Call(const Target& target, ControlRequest request, ControlReply* reply,
+         ControlClient* client) {
+  if (!target.session.empty() && !ParseSessionText(target.session, &request.session.value)) {
+    std::fprintf(stderr, "kairosctl: session: not an id of up to 16 hex digits\n");
+    return 2;
+  }
+  if (request.version == 0) request.version = target.version;
+  std::unique_ptr<ControlClient> opened;
+  if (client == nullptr) {
+    int status = 0;
+    opened = Connect(target, &status);
+    if (opened == nullptr) return status;
+    client = opened.get();
+  }
+  std::string words;
+  const int status = Ask(*client, request, reply, &words);
+  if (status != 0) std::fprintf(stderr, "kairosctl: %s\n", words.c_str());
+  return status;
+}
+
+}  // namespace kairos

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// One request of an operator to the control socket, and how its failures are told.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "sidecar/control/control_client.h"
+
+namespace kairos {
+
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUnavailable = 69;
+
+// What the command line names: whom to ask, for which session, and how to print.
+struct Target {
+  std::string control_socket;  // empty: beside the clients' socket
+  bool json = false;
+  std::string session;         // hex
+  uint64_t version = 0;        // 0: the newest
+};
+
+// Connects; null with the exit status in *status after the reason was printed.
+std::unique_ptr<ControlClient> Connect(const Target& target, int* status);
+
+// Sends `request`. 0 with *reply, or the exit status with *words that say why not. Blocks up to
+// 5 s.
+int Ask(ControlClient& client, const ControlRequest& request, ControlReply* reply,
+        std::string* words);
+
+// Sends `request`, to which session and version of the target are added. 0 with *reply, or the exit
+// status after the reason was printed. `client` may be null: one is opened.
+int Call(const Target& target, ControlRequest request, ControlReply* reply,
+         ControlClient* client = nullptr);
+
+// Wall clock, in ms.
+uint64_t NowUnixMs();
+
+}  // namespace kairos

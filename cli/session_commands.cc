@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/session_commands.h"
+
+#include <cstdio>
+#include <vector>
+
+#include "cli/listing.h"
+#include "cli/turn_listing.h"
+#include "cli/words.h"
+
+namespace kairos {
+
+namespace {
+
+constexpr uint32_t kListMax = 256;  // rows of one call
+
+// What show and export have in common.
+struct StoredSession {
+  kairos_session_t figures{};
+  std::string messages;  // JSON
+  std::string context;   // JSON
+};
+
+int Read(const Target& target, ControlClient& client, StoredSession* stored) {
+  ControlRequest request;
+  request.verb = ControlVerb::kSessionShow;
+  ControlReply reply;
+  if (const int code = Call(target, request, &reply, &client); code != 0) return code;
+  if (!reply.sessions.empty()) stored->figures = reply.sessions[0];
+  stored->messages = reply.text.empty() ? "[]" : reply.text;
+  // Of the same version, also when a turn ends between the two calls.
+  request.verb = ControlVerb::kSessionContext;
+  request.version = reply.version;
+  if (const int code = Call(target, request, &reply, &client); code != 0) return code;
+  stored->context = reply.text;
+  return 0;
+}
+
+// Summaries of all versions that can be named, as JSON objects. The newest number is not known
+// after a rewind: behind the head, the first that is not found ends the list.
+int ReadVersions(ControlClient& client, const kairos_session_t& figures,
+                 std::vector<std::string>* versions) {
+  ControlRequest request;
+  request.verb = ControlVerb::kSessionVersion;
+  request.session = SessionId{figures.id};
+  for (uint64_t version = figures.oldest_version; version != 0; ++version) {
+    request.version = version;
+    ControlReply reply;
+    std::string words;
+    const int status = Ask(client, request, &reply, &words);
+    if (status == 0) {
+      versions->push_back(reply.text);
+    } else if (reply.code == KAIROS_NOT_FOUND && version > figures.version) {
+      return 0;
+    } else {
+      std::fprintf(stderr, "kairosctl: version %llu: %s\n",
+                   static_cast<unsigned long long>(version), words.c_str());
+      return status;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+int ListSessions(const Target& target) {
+  std::string json;
+  ControlRequest request;
+  request.verb = ControlVerb::kSessionList;
+  request.list_max = kListMax;
+  for (bool first = true;; first = false) {
+    ControlReply reply;
+    if (const int code = Call(target, request, &reply); code != 0) return code;
+    if (first && !target.json) std::printf("%s\n", SessionHeading().c_str());
+    for (const kairos_session_t& session : reply.sessions) {
+      if (target.json) {
+        json += (json.empty() ? "" : ",") + SessionJson(session);
+      } else {
+        std::printf("%s\n", SessionLine(session, NowUnixMs()).c_str());
+      }
+    }
+    if (reply.sessions.size() < request.list_max) break;
+    request.after = SessionId{reply.sessions.back().id};
+  }
+  if (target.json) std::printf("[%s]\n", json.c_str());
+  return 0;
+}
+
+int ShowSession(const Target& target) {
+  int status = 0;
+  const std::unique_ptr<ControlClient> client = Connect(target, &status);
+  if (client == nullptr) return status;
+  StoredSession stored;
+  if (const int code = Read(target, *client, &stored); code != 0) return code;
+  if (target.json) {
+    std::printf("{\"session\":%s,\"context\":%s,\"messages\":%s}\n",
+                SessionJson(stored.figures).c_str(), stored.context.c_str(),
+                stored.messages.c_str());
+    return 0;
+  }
+  std::printf("%s\n", SessionFigures(stored.figures, NowUnixMs()).c_str());
+  if (const std::string context = ContextParagraph(stored.context); !context.empty()) {
+    std::printf("%s\n", context.c_str());
+  }
+  std::fputs(MessageParagraphs(stored.messages).c_str(), stdout);
+  return 0;
+}
+
+int ExplainSession(const Target& target) {
+  ControlRequest request;
+  request.verb = ControlVerb::kSessionWhy;
+  ControlReply reply;
+  if (const int code = Call(target, request, &reply); code != 0) return code;
+  if (target.json) {
+    std::printf("%s\n", TurnsJson(reply.text).c_str());
+  } else {
+    std::fputs(TurnParagraphs(reply.text, NowUnixMs()).c_str(), stdout);
+  }
+  return 0;
+}
+
+int ExportSession(const Target& target) {
+  int status = 0;
+  const std::unique_ptr<ControlClient> client = Connect(target, &status);
+  if (client == nullptr) return status;
+  StoredSession stored;
+  if (const int code = Read(target, *client, &stored); code != 0) return code;
+  std::vector<std::string> versions;
+  if (const int code = ReadVersions(*client, stored.figures, &versions); code != 0) {
+    return code;
+  }
+  if (!target.json) {
+    std::fputs(SessionMarkdown(stored.figures, stored.context, versions, stored.messages).c_str(),
+               stdout);
+    return 0;
+  }
+  std::string rows;
+  for (const std::string& version : versions) rows += (rows.empty() ? "" : ",") + version;
+  std::printf("{\"session\":%s,\"context\":%s,\"versions\":[%s],\"messages\":%s}\n",
+              SessionJson(stored.figures).c_str(), stored.context.c_str(), rows.c_str(),
+              stored.messages.c_str());
+  return 0;
+}
+
+int Act(const Target& target, ControlVerb verb) {
+  ControlRequest request;
+  request.verb = verb;
+  ControlReply reply;
+  if (const int code = Call(target, request, &reply); code != 0) return code;
+  if (target.json) {
+    std::printf("{\"ok\":true,\"session\":\"%s\",\"version\":%llu}\n",
+                SessionText(reply.session.value).c_str(),
+                static_cast<unsigned long long>(reply.version));
+  } else if (verb == ControlVerb::kSessionFork) {
+    std::printf("%s\n", SessionText(reply.session.value).c_str());
+  } else {
+    std::printf("ok\n");
+  }
+  return 0;
+}
+
+}  // namespace kairos

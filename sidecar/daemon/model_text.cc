@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/daemon/model_text.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "sidecar/engine/models/model.h"
+#include "sidecar/model/gguf.h"
+
+namespace kairos {
+
+std::string ModelJson(const GgufFile& file, const Model& model, const ModelPlace& place) {
+  const auto text = [&](const char* key) { return std::string(file.String(key).value_or("")); };
+  uint64_t weights = 0;
+  std::map<std::string, uint64_t> tensors;
+  for (const GgufTensor& tensor : file.tensors()) {
+    weights += tensor.extents[0] * tensor.extents[1] * tensor.extents[2] * tensor.extents[3];
+    ++tensors[GgufTypeName(tensor.type)];
+  }
+  const HyperParameters& shape = model.parameters();
+  const nlohmann::ordered_json json = {
+      {"name", text("general.name")},
+      {"file", place.path},
+      {"file_bytes", file.file_bytes()},
+      {"architecture", text("general.architecture")},
+      {"weights", weights},
+      {"tensors_by_type", tensors},
+      {"layers", shape.layers},
+      {"hidden", shape.hidden},
+      {"heads", shape.heads},
+      {"kv_heads", shape.kv_heads},
+      {"context_tokens", shape.context},
+      {"vocabulary_tokens", shape.vocabulary},
+      {"tokenizer", text("tokenizer.ggml.model")},
+      {"pre_tokenizer", text("tokenizer.ggml.pre")},
+      {"chat_template", place.own_template ? "the model's" : "chatml"},
+      {"fingerprint", model.FingerprintHex()},
+      {"kernels", model.kernels().name},
+      {"weight_bytes", model.weight_bytes()},
+      {"kv_bytes", place.kv_slot_bytes * place.kv_slots},
+      {"kv_block_bytes", place.kv_slot_bytes},
+      {"kv_block_tokens", kBlockTokens},
+      {"kv_blocks", place.kv_slots},
+  };
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace kairos

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/preflight/model_check.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "sidecar/engine/kv_arena.h"
+#include "sidecar/engine/models/hyper_parameters.h"
+#include "sidecar/engine/models/model.h"
+#include "sidecar/preflight/host_checks.h"
+
+namespace kairos {
+
+namespace {
+
+Finding Refuse(std::string words, std::string remedy) {
+  return {"model", Severity::kFail, std::move(words), std::move(remedy), kExitNoInput};
+}
+
+Finding NotOpened(const std::string& name, const std::string& path, const std::string& error) {
+  const bool is_name = name.find('/') == std::string::npos;
+  if (access(path.c_str(), F_OK) != 0) {
+    return Refuse(is_name ? fmt::format("no file and no fetched model is called {} ({})", name,
+                                        error)
+                          : error,
+                  "`tools/model list` shows the names, `tools/model fetch NAME` fetches one; or "
+                  "name a GGUF file by `model`");
+  }
+  if (access(path.c_str(), R_OK) != 0) {
+    return Refuse(error, "let this user read the file and its folders (chmod, chown)");
+  }
+  return Refuse(error, "fetch the file again, or serve another model");
+}
+
+Result<std::unique_ptr<Tokenizer>> Read(const GgufFile& file, HyperParameters* shape,
+                                        uint64_t* weight_bytes, std::string* error) {
+  KAIROS_ASSIGN_OR_RETURN(*shape, ReadHyperParameters(file, error));
+  KAIROS_ASSIGN_OR_RETURN(*weight_bytes, PackedWeightBytes(file, error));
+  return Tokenizer::Create(file, error);
+}
+
+Finding CheckKv(uint64_t kv_bytes, const HyperParameters& shape) {
+  Finding found{"kv.memory", Severity::kOk, "", "", 0};
+  const KvGeometry geometry{shape.layers, shape.kv_heads, shape.head_dim};
+  const Result<uint32_t> slots = KvSlotCount(kv_bytes, geometry, &found.words);
+  if (slots.ok()) {
+    found.words = fmt::format("{} hold {} blocks of 32 tokens", BytesWords(kv_bytes), *slots);
+  } else {
+    found.severity = Severity::kFail;
+    found.remedy = "raise kv.memory";
+    found.exit_status = kExitConfig;
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string ResolveModelPath(const std::string& name_or_path) {
+  if (name_or_path.find('/') != std::string::npos || access(name_or_path.c_str(), R_OK) == 0) {
+    return name_or_path;
+  }
+  std::string cache;
+  if (const char* base = std::getenv("XDG_CACHE_HOME"); base != nullptr && *base != '\0') {
+    cache = base;
+  } else if (const char* home = std::getenv("HOME"); home != nullptr) {
+    cache = std::string(home) + "/.cache";
+  }
+  return cache + "/kairos/models/" + name_or_path + ".gguf";
+}
+
+CheckedModel CheckModel(const std::string& name_or_path, uint64_t kv_bytes,
+                        std::vector<Finding>* findings) {
+  if (name_or_path.empty()) {
+    findings->push_back({"model", Severity::kFail, "no model is named",
+                         "give `model` a GGUF file, or a name that `tools/model list` shows",
+                         kExitConfig});
+    return {};
+  }
+  const std::string path = ResolveModelPath(name_or_path);
+  std::string error;
+  Result<std::unique_ptr<GgufFile>> file = GgufFile::Open(path, &error);
+  if (!file.ok()) {
+    findings->push_back(NotOpened(name_or_path, path, error));
+    return {};
+  }
+  HyperParameters shape;
+  uint64_t weights = 0;
+  Result<std::unique_ptr<Tokenizer>> tokenizer = Read(**file, &shape, &weights, &error);
+  if (!tokenizer.ok()) {
+    findings->push_back(Refuse(path + ": " + error,
+                               "serve another model; the README says under Limits what is served"));
+    return {};
+  }
+  findings->push_back({"model", Severity::kOk,
+                       fmt::format("{}: {} layers, context of {} tokens, weights of {}", path,
+                                   shape.layers, shape.context, BytesWords(weights)),
+                       "", 0});
+  findings->push_back(CheckKv(kv_bytes, shape));
+  findings->push_back(CheckMemory(weights, kv_bytes));
+  for (size_t i = findings->size() - 2; i < findings->size(); ++i) {
+    if ((*findings)[i].severity == Severity::kFail) return {};
+  }
+  return {file.Take(), tokenizer.Take()};
+}
+
+}  // namespace kairos

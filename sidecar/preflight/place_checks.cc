@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/preflight/place_checks.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "sidecar/preflight/host_checks.h"
+#include "sidecar/preflight/instance_lock.h"
+
+namespace kairos {
+
+namespace {
+
+// Below this, a catalog on the disk takes no more turns.
+constexpr uint64_t kDiskBytesMin = 1u << 20;
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+bool May(const std::string& path, int access) {
+  return faccessat(AT_FDCWD, path.c_str(), access, AT_EACCESS) == 0;
+}
+
+// "/run/kairos belongs to uid 0 with mode 0700; this is uid 1000".
+std::string Ownership(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) return path + ": " + std::strerror(errno);
+  return fmt::format("{} belongs to uid {} with mode {:04o}; this is uid {}", path, status.st_uid,
+                     status.st_mode & 07777, geteuid());
+}
+
+Finding Refuse(const char* check, std::string words, std::string remedy) {
+  return {check, Severity::kFail, std::move(words), std::move(remedy), kExitCannotCreate};
+}
+
+// Whether files can be made in `folder`, or it be made: `deep` with all folders above it. Empty, or
+// what is in the way.
+std::string FolderFault(const std::string& folder, bool deep) {
+  struct stat status {};
+  if (stat(folder.c_str(), &status) == 0) {
+    if (!S_ISDIR(status.st_mode)) return folder + " is no folder";
+    return May(folder, W_OK | X_OK) ? "" : "no permission: " + Ownership(folder);
+  }
+  if (errno == EACCES) return "no permission to look into the folders above " + folder;
+  if (errno != ENOENT) return folder + ": " + std::strerror(errno);
+  const std::string parent = FolderOf(folder);
+  if (deep && parent != folder) return FolderFault(parent, true);
+  if (stat(parent.c_str(), &status) != 0) return parent + ": " + std::strerror(errno);
+  return May(parent, W_OK | X_OK) ? "" : "no permission: " + Ownership(parent);
+}
+
+// Whether somebody has the socket at `path` open; EAGAIN is a full queue, EPROTOTYPE another kind.
+bool IsServed(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) return false;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return false;
+  const int result = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  const bool served = result == 0 || errno == EAGAIN || errno == EPROTOTYPE;
+  close(fd);
+  return served;
+}
+
+}  // namespace
+
+Finding CheckSocketFolder(const std::string& socket) {
+  const std::string folder = FolderOf(socket);
+  const std::string fault = FolderFault(folder, false);
+  if (!fault.empty()) {
+    return Refuse("folder", "no socket can be made in " + folder + ": " + fault,
+                  "make the folder for this user (mkdir, chown, chmod 0700), or name another place "
+                  "by `socket`");
+  }
+  Finding found{"folder", Severity::kOk, folder + " can be used", "", 0};
+  struct stat status {};
+  if (stat(folder.c_str(), &status) != 0) {
+    found.words = folder + " will be made";
+  } else if ((status.st_mode & S_IWOTH) != 0 && (status.st_mode & S_ISVTX) == 0) {
+    found.severity = Severity::kWarn;
+    found.words = fmt::format("every user may replace the sockets in {} (mode {:04o})", folder,
+                              status.st_mode & 07777);
+    found.remedy = "chmod o-w " + folder;
+  }
+  return found;
+}
+
+Finding CheckEndpoint(const std::string& key, const std::string& path) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0) return {key, Severity::kOk, path + " is free", "", 0};
+  const std::string elsewhere = "or name another path by `" + key + "`";
+  if (!S_ISSOCK(status.st_mode)) {
+    return Refuse(key.c_str(), path + " is taken by a file that is no socket",
+                  "remove it, " + elsewhere);
+  }
+  if (IsServed(path)) {
+    return Refuse(key.c_str(), "another program listens on " + path, "end it, " + elsewhere);
+  }
+  return {key, Severity::kWarn,
+          path + " is left over from a program that was killed; nobody answers there",
+          "start kairosd, which replaces it, or remove the file", 0};
+}
+
+Finding CheckInstance(const std::string& socket, std::string* pid) {
+  Finding found{"instance", Severity::kOk, "no kairosd has this socket", "", 0};
+  if (InstanceLock::IsHeld(socket + ".lock", pid)) {
+    found.words = "a kairosd runs here" + (pid->empty() ? "" : " (pid " + *pid + ")") +
+                  "; to start another: " + InstanceLock::SecondInstanceRemedy();
+  }
+  return found;
+}
+
+Finding CheckCatalog(const std::string& path, uint64_t bytes_max) {
+  const std::string elsewhere = "or name another place by `catalog.path`";
+  std::string place = FolderOf(path);
+  if (const std::string fault = FolderFault(place, true); !fault.empty()) {
+    return Refuse("catalog", "the session catalog cannot be made in " + place + ": " + fault,
+                  "make the folder for this user (mkdir, chown, chmod 0700), " + elsewhere);
+  }
+  struct stat status {};
+  const bool exists = stat(path.c_str(), &status) == 0;
+  if (exists && (!S_ISREG(status.st_mode) || !May(path, R_OK | W_OK))) {
+    return Refuse("catalog", "the session catalog cannot be read and written: " + Ownership(path),
+                  "give it to this user (chown), " + elsewhere);
+  }
+  struct statvfs disk {};
+  while (statvfs(place.c_str(), &disk) != 0 && place != "/" && place != ".") {
+    place = FolderOf(place);
+  }
+  const uint64_t free_bytes = disk.f_bavail * disk.f_frsize;
+  const uint64_t used = exists ? static_cast<uint64_t>(status.st_size) : 0;
+  Finding found{"catalog", Severity::kOk,
+                fmt::format("{} has {}, its disk {} free; catalog.bytes_max is {}", path,
+                            BytesWords(used), BytesWords(free_bytes), BytesWords(bytes_max)),
+                "", 0};
+  if (free_bytes < kDiskBytesMin) {
+    found.severity = Severity::kFail;
+    found.words = fmt::format("the disk of the session catalog {} is full: {} are free", path,
+                              BytesWords(free_bytes));
+    found.remedy = "make room on " + place + ", " + elsewhere + ": turns are refused until then";
+  } else if (used < bytes_max && free_bytes < bytes_max - used) {
+    found.severity = Severity::kWarn;
+    found.remedy = "the disk is full before the limit is reached: make room, or lower "
+                   "catalog.bytes_max";
+  }
+  return found;
+}
+
+}  // namespace kairos

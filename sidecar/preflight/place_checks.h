@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The places where kairosd makes files: folder and path of its sockets, and the catalog. Looks and
+// changes nothing. Any thread; may block on a file system.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "sidecar/preflight/finding.h"
+
+namespace kairos {
+
+// The folder of `socket` can be made or written by this user, and nobody else can replace what is
+// in it.
+Finding CheckSocketFolder(const std::string& socket);
+// Nobody listens at `path`, and nothing but a socket is there. One left over is a warning: the next
+// start replaces it. `key` is the setting that names the path.
+Finding CheckEndpoint(const std::string& key, const std::string& path);
+// Whether a kairosd holds the lock of this socket; then `*pid` says which, where that is known.
+// A process that runs is no fault here.
+Finding CheckInstance(const std::string& socket, std::string* pid);
+// The catalog or its folder can be made, read and written, and its disk has room up to `bytes_max`.
+Finding CheckCatalog(const std::string& path, uint64_t bytes_max);
+
+}  // namespace kairos

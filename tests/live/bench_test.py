@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""kairos-bench: rows come as they are measured, and a folder of its own goes with it.
+
+  bench_test.py KAIROS_BENCH
+"""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import live_daemon  # noqa: E402
+
+BENCH = sys.argv.pop()
+CONVERSATION = live_daemon.ROOT / "examples" / "trip_planning.json"
+INTERRUPTED = 128 + signal.SIGTERM
+
+
+def descendants(pid: int) -> list[int]:
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
+
+
+class Turns(unittest.TestCase):
+    def start(self) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [BENCH, "turns", "--model", live_daemon.model_path(), "--conversation",
+             str(CONVERSATION), "--daemon", os.environ["KAIROSD"], "--quick", "--json"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "KAIROS_TEST_MODEL": live_daemon.model_path()})
+        self.addCleanup(lambda: (process.kill(), process.wait(), process.stdout.close(),
+                                 process.stderr.close()))
+        return process
+
+    def folder(self, process: subprocess.Popen[str]) -> pathlib.Path:
+        """Where the kairosd that the bench started has its socket."""
+        deadline = time.monotonic() + live_daemon.WATCHDOG_S
+        while time.monotonic() < deadline and process.poll() is None:
+            for pid in descendants(process.pid):
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if b"--socket" in words:
+                    return pathlib.Path(os.fsdecode(words[words.index(b"--socket") + 1])).parent
+            time.sleep(0.01)
+        raise AssertionError(f"no kairosd: {process.communicate()}")
+
+    def test_first_row_comes_before_the_bench_ends_which_a_signal_does_cleanly(self) -> None:
+        process = self.start()
+        folder = self.folder(process)
+        self.assertTrue(folder.is_dir())
+        first = json.loads(process.stdout.readline())
+        self.assertEqual((first["metric"], first["params"]["turn"]), ("turns.ttft_ms", 1))
+        process.send_signal(signal.SIGTERM)
+        rest = process.stdout.read()
+        self.assertEqual(process.wait(live_daemon.WATCHDOG_S), INTERRUPTED)
+        self.assertNotIn("turns.resume_equal", rest)
+        self.assertFalse(folder.exists())
+
+    def test_own_folder_is_gone_after_the_end(self) -> None:
+        process = self.start()
+        folder = self.folder(process)
+        shown, complaints = process.communicate(timeout=live_daemon.WATCHDOG_S)
+        self.assertEqual(process.returncode, 0, complaints)
+        rows = [json.loads(line) for line in shown.splitlines()]
+        self.assertEqual([row["metric"] for row in rows], ["turns.ttft_ms"] * 4 +
+                         ["turns.overhead_share", "turns.resume_equal"])
+        self.assertFalse(folder.exists())
+
+
+if __name__ == "__main__":
+    live_daemon.main()

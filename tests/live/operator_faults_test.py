@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The faults of docs/ERRORS.md that operators meet, each provoked: what kairosd says at its start,
+or `kairosctl doctor` at any time, names the cause and what to do.
+
+Environment beside that of live_daemon.py: KAIROSCTL.
+"""
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import gguf_edit  # noqa: E402
+import live_daemon  # noqa: E402
+
+live_daemon.require_live()
+
+CTL = os.environ["KAIROSCTL"]
+NO_INPUT, OS_ERROR, CANNOT_CREATE, TAKEN, CONFIG = 66, 71, 73, 75, 78
+NOBODY = 65534
+
+
+class Faults(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.mkdtemp(prefix="kairos-faults-")
+        self.addCleanup(shutil.rmtree, folder)
+        self.folder = folder
+        self.daemon = live_daemon.LiveDaemon(folder=folder)
+        self.addCleanup(self.daemon.close)
+
+    def settings(self) -> list[str]:
+        return self.daemon.arguments()[1:]
+
+    def assert_ends(self, status: int, *words: str, arguments: list[str] | None = None,
+                    **options: object) -> None:
+        """kairosd with these settings ends with the status and all of the words."""
+        done = subprocess.run([os.environ["KAIROSD"], *(arguments or self.settings())],
+                              capture_output=True, text=True, timeout=live_daemon.WATCHDOG_S,
+                              **options)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.assertTrue(done.stderr.splitlines()[-2].startswith("kairosd: "), done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+    def finding(self, check: str, *, arguments: list[str] | None = None,
+                **options: object) -> dict[str, str]:
+        """What doctor says of one thing; the exit status tells of failures."""
+        command = [CTL, "doctor", "--json", *(arguments or self.settings())]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+        rows = json.loads(done.stdout)
+        failed = any(row["severity"] == "fail" for row in rows)
+        self.assertEqual(done.returncode, 1 if failed else 0, done.stdout)
+        return next(row for row in rows if row["check"] == check)
+
+    def assert_found(self, check: str, severity: str, *words: str, **options: object) -> None:
+        row = self.finding(check, **options)
+        self.assertEqual(row["severity"], severity, row)
+        self.assertTrue(row["remedy"], row)
+        for word in words:
+            self.assertIn(word, row["words"] + "\n" + row["remedy"])
+
+    def test_wrong_permissions(self) -> None:
+        if os.getuid() != 0:
+            self.skipTest("needs root to start kairosd as another user")
+        os.chmod(self.folder, 0o700)
+        program = tempfile.mkdtemp(prefix="kairos-program-")  # where that user can read it
+        self.addCleanup(shutil.rmtree, program)
+        os.chmod(program, 0o755)
+        shutil.copy(os.environ["KAIROSD"], program)
+        done = subprocess.run([program + "/kairosd", *self.settings()], capture_output=True,
+                              text=True, timeout=60, user=NOBODY, group=NOBODY, extra_groups=[],
+                              cwd="/")
+        self.assertEqual(done.returncode, CANNOT_CREATE, done.stderr)
+        for word in ("no permission", f"{self.folder} belongs to uid 0 with mode 0700",
+                     f"this is uid {NOBODY}", "chown", "`socket`"):
+            self.assertIn(word, done.stderr)
+
+    def test_small_locked_memory_limit(self) -> None:
+        small = 65536
+        self.assert_found(
+            "memlock", "warn", "64.0 KiB may be locked", "LimitMEMLOCK=8M",
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (small, small)))
+
+    def test_few_open_files(self) -> None:
+        few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))  # noqa: E731
+        self.assert_found("nofile", "warn", "100 open files", "LimitNOFILE", preexec_fn=few)
+
+    def test_missing_model(self) -> None:
+        self.daemon.model = "nonesuch"
+        words = ("no file and no fetched model is called nonesuch", "tools/model fetch NAME")
+        self.assert_ends(NO_INPUT, *words)
+        self.assert_found("model", "fail", *words)
+        self.assertFalse(os.path.exists(self.daemon.catalog), "it made files before it looked")
+
+    def test_endpoint_in_use(self) -> None:
+        for key, path, kind in (("socket", self.daemon.socket, socket.SOCK_SEQPACKET),
+                                ("control_socket", self.daemon.control, socket.SOCK_STREAM)):
+            with socket.socket(socket.AF_UNIX, kind) as other:
+                other.bind(path)
+                other.listen()
+                words = (f"another program listens on {path}", "end it", f"`{key}`")
+                self.assert_ends(CANNOT_CREATE, *words)
+                self.assert_found(key, "fail", *words)
+                with socket.socket(socket.AF_UNIX, kind) as client:
+                    client.connect(path)  # it was left alone
+            os.unlink(path)
+
+    def test_full_disk(self) -> None:
+        disk = self.folder + "/disk"
+        os.mkdir(disk)
+        mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk]
+        if os.getuid() != 0 or subprocess.run(mount, check=False).returncode:
+            self.skipTest("cannot mount a small file system here")
+        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
+        self.daemon.catalog = disk + "/catalog.db"
+        self.assert_found("catalog", "fail", f"{self.daemon.catalog} is full", "make room on",
+                          "`catalog.path`")
+
+    def test_stale_socket(self) -> None:
+        self.daemon.start()
+        self.daemon.kill()
+        self.assert_found("socket", "warn", f"{self.daemon.socket} is left over",
+                          "start kairosd, which replaces it")
+        done = subprocess.run([CTL, "--control", self.daemon.control, "ping"], text=True,
+                              capture_output=True, timeout=60)
+        self.assertIn("is kairosd running, and on this socket?", done.stderr)
+        self.daemon.start()
+        self.assertEqual(self.finding("library")["severity"], "ok")
+
+    def test_wrong_key_in_the_file(self) -> None:
+        path = self.folder + "/kairos.toml"
+        pathlib.Path(path).write_text("[engine]\nthread = 1\n")
+        words = (f"{path}:2: unknown key \"engine.thread\"", 'did you mean "engine.threads"?')
+        arguments = ["--config", path, *self.settings()]
+        done = subprocess.run([os.environ["KAIROSD"], *arguments], capture_output=True, text=True,
+                              timeout=60)
+        self.assertEqual(done.returncode, CONFIG, done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+        self.assert_found("settings", "fail", *words, arguments=arguments)
+
+    def test_model_too_big(self) -> None:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+        model = gguf_edit.Gguf(str(live_daemon.model_path()))
+        model.keep_layers(1)
+        row_bytes = 32 * 4
+        rows = total // row_bytes * 2
+        model.tensors.append(gguf_edit.Tensor("huge.weight", [32, rows], 0, memoryview(b"")))
+        self.daemon.model = model.write(self.folder + "/big.gguf")
+        os.truncate(self.daemon.model, os.path.getsize(self.daemon.model) + rows * row_bytes)
+        words = ("the model is too big: its weights take", "smaller or more strongly quantised")
+        self.assert_ends(OS_ERROR, *words)
+        self.assert_found("memory", "fail", *words)
+
+    def test_kv_memory_too_small_for_the_model(self) -> None:
+        arguments = ["1MiB" if word == "256MiB" else word for word in self.settings()]
+        self.assert_ends(CONFIG, "kv.memory of 1048576 bytes holds", "raise kv.memory",
+                         arguments=arguments)
+        self.assert_found("kv.memory", "fail", "raise kv.memory", arguments=arguments)
+
+    def test_second_instance(self) -> None:
+        self.daemon.start()
+        words = (f"another kairosd runs on this socket (pid {self.daemon.pid})",
+                 "kairosctl drain", "--socket and --catalog-path")
+        self.assert_ends(TAKEN, *words)
+        row = self.finding("instance")
+        self.assertIn(f"a kairosd runs here (pid {self.daemon.pid})", row["words"])
+        self.assertIn("kairosctl drain", row["words"])
+
+    def test_client_of_an_older_abi(self) -> None:
+        self.daemon.start()
+        library = ctypes.CDLL(os.environ["KAIROS_LIBRARY"])
+        library.kairos_layout_hash.restype = ctypes.c_uint64
+        hello = struct.pack("<QIIIIQQIIII64s17Q", 0x314f4c4c4548524b, 256, 8, 0, 0,
+                            library.kairos_layout_hash(), 0, 0, 0, 0, 0, b"", *[0] * 17)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+            client.connect(self.daemon.socket)
+            client.send(hello)
+            answer = client.recv(512)
+        code, detail = struct.unpack_from("<ii", answer, 12)
+        size, = struct.unpack_from("<I", answer, 92)
+        self.assertEqual((code, detail), (9, 13))
+        self.assertEqual(answer[96:96 + size].decode(),
+                         "hello: no protocol version in common; update libkairos or kairosd")
+
+    def test_sidecar_that_does_not_answer_clients(self) -> None:
+        self.daemon.start()
+        os.kill(self.daemon.pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, self.daemon.pid, signal.SIGCONT)
+        self.assert_found("library", "fail", "libkairos cannot attach", "restart kairosd")
+
+
+class Doctor(unittest.TestCase):
+    def test_all_is_well_beside_a_running_sidecar_and_without_one(self) -> None:
+        with live_daemon.LiveDaemon() as daemon:
+            command = [CTL, "doctor", *daemon.arguments()[1:]]
+            for last in ("library", "control_socket"):
+                done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.assertNotIn("FAIL", done.stdout)
+                self.assertIn(f"OK    {last} ", done.stdout)
+                if daemon.alive():
+                    self.assertEqual(daemon.terminate(), 0)
+
+
+if __name__ == "__main__":
+    live_daemon.main()
