@@ -61,15 +61,22 @@ void Require(bool holds) {
 void CheckOrder(const std::vector<ToolEvent>& events) {
   uint32_t begun = 0;
   uint32_t told = 0;
+  std::vector<std::string> arguments;
   for (const ToolEvent& event : events) {
     if (event.kind == Kind::kCallBegin) Require(event.index == begun++ && !event.call.name.empty());
-    if (event.kind == Kind::kArguments) Require(event.index + 1 == begun);
+    if (event.kind == Kind::kArguments) {
+      Require(event.index + 1 == begun);
+      arguments.resize(begun);
+      arguments.back() += event.text;
+    }
     if (event.kind == Kind::kCall) {
       Require(event.index == told++ && told <= begun && IsJson(event.call.arguments));
+      Require(CompactJson(arguments.at(event.index)) == event.call.arguments);
     }
     if (event.kind == Kind::kBrokenCall) {
       Require(event.fault != CallFault::kNone && event.index == told);
       begun = told;
+      arguments.resize(told);
     }
   }
   Require(begun == told);

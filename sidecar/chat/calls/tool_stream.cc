@@ -71,11 +71,10 @@ void ToolStream::NoteText(std::string_view bytes) {
 
 void ToolStream::TextByte(char byte) {
   if (after_markup_) {
-    const bool separates = after_bare_call_ && format_.separator.find(byte) != std::string::npos;
-    if (IsJsonSpace(byte) || separates) {
+    if (IsJsonSpace(byte) || format_.separator.find(byte) != std::string::npos) {
       return Emit(ToolEvent::Kind::kMarkup, std::string_view(&byte, 1));
     }
-    after_markup_ = after_bare_call_ = false;
+    after_markup_ = false;
   }
   held_ += byte;
   while (!held_.empty()) {
@@ -285,7 +284,6 @@ void ToolStream::Complete() {
   may_reason_ = false;
   is_line_blank_ = true;
   after_markup_ = true;
-  after_bare_call_ = block_->open.empty();
 }
 
 // The block is no call. `again`: bytes behind it, which may begin something else.

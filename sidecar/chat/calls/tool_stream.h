@@ -29,7 +29,7 @@ struct ToolEvent {
   enum class Kind : int32_t {
     kText,
     kReasoning,
-    kMarkup,      // markers of reasoning, and white space that follows markers
+    kMarkup,      // markers of reasoning, and white space and separators behind markers and calls
     kCallBegin,   // index, call.name. A kCall or a kBrokenCall follows
     kArguments,   // index, text: the next bytes of the arguments' JSON
     kCall,        // index, call; text: the block as it was written, at its first call
@@ -88,8 +88,7 @@ class ToolStream {
 
   Mode mode_ = Mode::kText;
   std::string held_;               // may begin a marker
-  bool after_markup_ = false;      // white space is markup
-  bool after_bare_call_ = false;   // so is the separator
+  bool after_markup_ = false;      // white space is markup, and what separates calls
   bool is_blank_ = true;           // no text so far but white space
   bool is_line_blank_ = true;      // nor in this line
   bool may_reason_ = true;         // nothing yet but white space

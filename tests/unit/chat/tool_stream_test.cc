@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 
 namespace kairos {
@@ -135,6 +136,8 @@ const std::vector<ReplyCase> kCases = {
     {kHermes, "<think>never </thin", "(never </thin)"},
     {kHermes, "No <think>tag</think> here.", "No <think>tag</think> here."},
     {kHermes, "<think>a</think>b<think>c</think>", "(a)b<think>c</think>"},
+    {kHermes, "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call><think>a</think>",
+     "[c0 f {}]<think>a</think>"},
     {kHermes, "<tool_call>oops</tool_call>", "{malformed: <tool_call>}oops</tool_call>"},
     {kHermes, "<tool_call>{'name':'f'}", "{malformed: <tool_call>{}'name':'f'}"},
     {kHermes, "<tool_call>{\"arguments\":{}}</tool_call>",
@@ -299,6 +302,25 @@ TEST(ToolStream, SaysTheSameHoweverTheBytesAreCut) {
       }
     }
   }
+}
+
+TEST(ToolStream, GivesArgumentsInPiecesThatAreThoseOfTheCall) {
+  size_t compared = 0;
+  for (const ReplyCase& one : kCases) {
+    SCOPED_TRACE(one.reply);
+    std::map<uint32_t, std::string> pieces;
+    std::map<uint32_t, std::string> names;
+    for (const ToolEvent& event : Read(one.family, one.reply)) {
+      if (event.kind == Kind::kCallBegin) names[event.index] = event.call.name;
+      if (event.kind == Kind::kArguments) pieces[event.index] += event.text;
+      if (event.kind == Kind::kBrokenCall) pieces.clear();
+      if (event.kind != Kind::kCall) continue;
+      EXPECT_EQ(names[event.index], event.call.name);
+      EXPECT_EQ(CompactJson(pieces[event.index]), event.call.arguments);
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 30u);
 }
 
 TEST(ToolStream, TellsACallAsSoonAsItsMarkerCloses) {
