@@ -7,6 +7,7 @@
 #include <string>
 
 #include "bench/engine_bench.h"
+#include "bench/grammar_bench.h"
 #include "bench/neighbours_bench.h"
 #include "bench/peer_process.h"
 #include "bench/ring_bench.h"
@@ -82,6 +83,22 @@ CLI::App* AddEngine(CLI::App* app, kairos::EngineBenchOptions* engine) {
   return command;
 }
 
+CLI::App* AddGrammar(CLI::App* app, kairos::GrammarBenchOptions* grammar) {
+  CLI::App* command =
+      app->add_subcommand("grammar", "masks, compiling, and what a constraint costs in decoding");
+  command->add_option("--model", grammar->model, "GGUF file or fetched name")
+      ->default_val("smollm2-135m");
+  command->add_option("--schemas", grammar->schemas,
+                      "FILE with a JSON schema, or a conversation with tools, on each line");
+  command->add_option("--threads", grammar->threads, "compute threads, default 2")
+      ->check(CLI::Range(1, 64));
+  command->add_option("--walks", grammar->walks, "replies for each schema, default 4")
+      ->check(CLI::Range(1, 1000));
+  command->add_flag("--json", grammar->json, "JSON lines on stdout, as without it");
+  command->add_flag("--quick", grammar->quick, "little, as a test of the bench itself");
+  return command;
+}
+
 CLI::App* AddNeighbours(CLI::App* app, kairos::NeighboursBenchOptions* neighbours) {
   CLI::App* command = app->add_subcommand(
       "neighbours", "time between tokens while a tenth of the clients misbehaves");
@@ -143,6 +160,9 @@ int main(int argc, char** argv) {
   kairos::NeighboursBenchOptions neighbours;
   CLI::App* neighbours_command = AddNeighbours(&app, &neighbours);
 
+  kairos::GrammarBenchOptions grammar;
+  CLI::App* grammar_command = AddGrammar(&app, &grammar);
+
   kairos::EngineBenchOptions engine;
   CLI::App* engine_command = AddEngine(&app, &engine);
 
@@ -164,6 +184,10 @@ int main(int argc, char** argv) {
     if (!MayRun(neighbours.quick, &neighbours.model)) return kSkipped;
     return kairos::RunInWorkFolder(&neighbours.work,
                                    [&] { return kairos::RunNeighboursBench(neighbours); });
+  }
+  if (grammar_command->parsed()) {
+    if (!MayRun(grammar.quick, &grammar.model)) return kSkipped;
+    return kairos::RunGrammarBench(grammar);
   }
   if (engine_command->parsed()) {
     if (!MayRun(engine.quick, &engine.model)) return kSkipped;

@@ -3,9 +3,8 @@
 // The loop of an agent: ask, run the tool that the model calls, give it the result, ask again. The
 // task context of the session keeps what the agent is after.
 //
-// The tool is real: a look-up in this program's table. Whether the model calls it depends on the
-// model. A small one often does not; then this program writes the call that a larger model would
-// have made into the dialogue itself, says so, and the rest of the loop is the same.
+// The tool is real: a look-up in this program's table. The first turn must call it, so that also a
+// small model does; its arguments match the tool's schema. The second must not, so that it answers.
 #include <map>
 #include <optional>
 #include <string_view>
@@ -16,7 +15,7 @@ namespace {
 
 constexpr char kTools[] = R"([{"type":"function","function":{"name":"get_weather",
   "description":"The weather of a city now","parameters":{"type":"object",
-  "properties":{"city":{"type":"string"}},"required":["city"]}}}])";
+  "properties":{"city":{"enum":["Oslo","Lisbon","Nairobi"]}},"required":["city"]}}}])";
 
 std::string GetWeather(const std::string& city) {
   static const std::map<std::string, std::string> kWeather = {
@@ -40,47 +39,19 @@ std::optional<std::string> JsonText(std::string_view json, const std::string& ke
 }
 
 struct Call {
-  std::string id = "call_1";
-  std::string city = "Oslo";
-  bool scripted = true;  // the model made none
+  std::string id;
+  std::string city;
 };
 
-// The call as an event, or as the model wrote it into its text.
-Call FindCall(kairos::Turn& turn) {
-  std::string text;
+// The call that the turn brings.
+Call ReadCall(kairos::Turn& turn) {
   std::string made;
   for (const kairos::Event& event : turn) {
     ShowText(event);
-    if (event.type() == kairos::EventType::kText) text += event.text();
     if (event.type() == kairos::EventType::kToolCall) made = event.text();
   }
   ShowFigures(turn);
-  if (made.empty() && text.find("<tool_call>") != std::string::npos) {
-    made = text.substr(text.find("<tool_call>"));
-  }
-  Call call;
-  if (made.find("get_weather") == std::string::npos) return call;
-  const std::optional<std::string> city = JsonText(made, "city");
-  if (!city) return call;
-  call.city = *city;
-  call.id = JsonText(made, "id").value_or(call.id);
-  call.scripted = false;
-  return call;
-}
-
-// Gives the tool's result back; after the call itself where the model did not make it.
-kairos::TurnOptions ResultOf(const Call& call, const std::string& result) {
-  kairos::TurnOptions options;
-  if (call.scripted) {
-    options.messages.push_back(
-        {"assistant", "", "", "",
-         R"([{"id":"call_1","type":"function","function":{"name":"get_weather",)"
-         R"("arguments":"{\"city\":\"Oslo\"}"}}])"});
-  }
-  options.messages.push_back({"tool", result, "get_weather", call.id, ""});
-  options.generation.emplace();
-  options.generation->max_tokens = 48;
-  return options;
+  return {JsonText(made, "id").value_or(""), JsonText(made, "city").value_or("")};
 }
 
 }  // namespace
@@ -88,20 +59,24 @@ kairos::TurnOptions ResultOf(const Call& call, const std::string& result) {
 int main(int argc, char** argv) {
   return RunExample(argc, argv, [](kairos::Client& client) {
     kairos::Session session = CreateSession(client, "weather agent");
-    kairos::TurnOptions options = Question("What is the weather in Oslo?", 64);
-    options.messages.insert(
-        options.messages.begin(),
+    kairos::TurnOptions question = Question("What is the weather in Oslo?", 64);
+    question.messages.insert(
+        question.messages.begin(),
         {"system", "You help with questions about the weather. Use the tool.", "", "", ""});
-    options.tools_json = kTools;
+    question.tools_json = kTools;
+    question.tool_choice = KAIROS_TOOL_CHOICE_REQUIRED;
+    question.flags = KAIROS_TURN_ONE_CALL;
+    kairos::Turn asked = session.Submit(question);
+    const Call call = ReadCall(asked);
 
-    kairos::Turn asked = session.Submit(options);
-    const Call call = FindCall(asked);
-    std::printf("  [the model %s]\n", call.scripted
-                                          ? "did not call the tool; the call is scripted"
-                                          : "called the tool");
     const std::string result = GetWeather(call.city);
     std::printf("  [get_weather(%s) = %s]\n", call.city.c_str(), result.c_str());
-    Show(session.Submit(ResultOf(call, result)));
+    kairos::TurnOptions answer;
+    answer.messages.push_back({"tool", result, "get_weather", call.id, ""});
+    answer.tool_choice = KAIROS_TOOL_CHOICE_NONE;
+    answer.generation.emplace();
+    answer.generation->max_tokens = 48;
+    Show(session.Submit(answer));
 
     std::printf("  [task context: %s]\n", session.Context().c_str());
     session.Delete();

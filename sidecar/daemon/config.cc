@@ -215,6 +215,7 @@ std::string ValueWord(const Key& key) {
     case Kind::kBytes: return "SIZE";
     case Kind::kDurationMs: return "TIME";
     case Kind::kSpin: return "auto|TIME";
+    case Kind::kListen: return "ADDRESS:PORT";
     case Kind::kNumber: return "NUMBER";
     case Kind::kChoice: break;
   }

@@ -62,7 +62,6 @@ class FakeEngine : public Engine {
 
   int submitted = 0;
   bool held = false;   // computes nothing while set
-  std::string script;  // what every turn says while it is not empty
 
  private:
   struct Running {

@@ -238,6 +238,8 @@ class NativeTurn {
     turn_.deadline_ms = deadline_ms < kMost ? static_cast<uint32_t>(deadline_ms) : kMost;
     turn_.priority = options.priority;
     turn_.on_cancel = options.on_cancel;
+    turn_.tool_choice = options.tool_choice;
+    turn_.tool_name = View(options.tool_name);
     turn_.tokens = options.tokens.data();
     turn_.token_count = static_cast<uint32_t>(options.tokens.size());
     SetMessages(options.messages);
@@ -278,6 +280,8 @@ class NativeTurn {
     generation_.penalty_window = generation.penalty_window;
     generation_.seed = generation.seed;
     generation_.logprobs = generation.logprobs;
+    generation_.constraint_kind = generation.constraint_kind;
+    generation_.constraint = View(generation.constraint);
     stops_.reserve(generation.stops.size());
     for (const std::string& stop : generation.stops) stops_.push_back(View(stop));
     generation_.stops = stops_.data();

@@ -32,7 +32,6 @@ extern "C" {
 #else
 #define KAIROS_API
 #endif
-
 #define KAIROS_ABI_VERSION 1u
 
 /* Codes, frozen. Calls return the negative value; events carry the positive one. */
@@ -85,7 +84,6 @@ typedef struct kairos_string {
 } kairos_string_t;
 
 /* ---- Library ---------------------------------------------------------------------------------- */
-
 KAIROS_API uint32_t kairos_abi_version(void);   /* of the library, compare KAIROS_ABI_VERSION */
 KAIROS_API uint64_t kairos_layout_hash(void);   /* of the shared segment layout it speaks */
 KAIROS_API const char* kairos_version(void);    /* "1.0.0", static */
@@ -95,7 +93,6 @@ KAIROS_API int64_t kairos_last_error(char* buffer, size_t capacity);
 KAIROS_API int32_t kairos_last_detail(void);
 
 /* ---- Client ----------------------------------------------------------------------------------- */
-
 typedef struct kairos_client_options {
   uint32_t struct_size;
   uint32_t flags;
@@ -225,8 +222,7 @@ KAIROS_API int32_t kairos_context_write(kairos_client_t* client, uint64_t sessio
 #define KAIROS_AUTO_CONTEXT 4u      /* the filter may reset the context; a rewind undoes it */
 #define KAIROS_IGNORE_EOS 8u        /* do not end at end-of-turn tokens */
 #define KAIROS_LOGITS_HASH 16u      /* fill kairos_final.logits_hash */
-/* kairos_generation.flags: the sidecar's setting holds in place of the field */
-#define KAIROS_DEFAULT_TEMPERATURE 32u
+#define KAIROS_DEFAULT_TEMPERATURE 32u /* the sidecar's setting holds in place of the field */
 #define KAIROS_DEFAULT_TOP_P 64u
 #define KAIROS_DEFAULT_TOP_K 128u
 

@@ -83,6 +83,8 @@ struct Generation {
   uint32_t logprobs = 0;           // alternatives per token in events, 0..20
   std::vector<std::string> stops;  // at most 16 of at most 256 bytes
   std::vector<kairos_logit_bias_t> biases;  // at most 1024
+  int32_t constraint_kind = KAIROS_CONSTRAINT_NONE;
+  std::string constraint;          // what the text must match, at most 256 KiB
   uint32_t flags = 0;              // KAIROS_AUTO_*, KAIROS_IGNORE_EOS, KAIROS_LOGITS_HASH
 };
 
@@ -96,6 +98,8 @@ struct TurnOptions {
   Milliseconds deadline{0};           // from submit; 0: none
   int32_t priority = 0;               // -100..100, added to the session's
   int32_t on_cancel = KAIROS_ON_CANCEL_COMMIT;
+  int32_t tool_choice = KAIROS_TOOL_CHOICE_AUTO;
+  std::string tool_name;              // for KAIROS_TOOL_CHOICE_NAMED
   uint32_t flags = 0;                 // KAIROS_TURN_*
   std::optional<Generation> generation;  // none: the sidecar's defaults
 };
@@ -115,6 +119,7 @@ enum class EventType : int32_t {
   kFinal = KAIROS_EVENT_FINAL,
   kError = KAIROS_EVENT_ERROR,
   kReply = KAIROS_EVENT_REPLY,
+  kReasoning = KAIROS_EVENT_REASONING,
 };
 
 // A view of an event's tokens, for range-for; valid as long as the event.
