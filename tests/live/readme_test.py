@@ -19,8 +19,14 @@ CC, CXX, BUILD = sys.argv[1:4]
 TEXT = (ROOT / "README.md").read_text()
 
 
-def snippet(language: str) -> str:
+def snippets(language: str) -> list[str]:
     found = re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.M | re.S)
+    assert found, f"no snippets of {language}"
+    return found
+
+
+def snippet(language: str) -> str:
+    found = snippets(language)
     assert len(found) == 1, f"{len(found)} snippets of {language}"
     return found[0]
 
@@ -65,8 +71,10 @@ class Readme(unittest.TestCase):
 
     def test_python(self):
         source = pathlib.Path(self.folder.name) / "hello.py"
-        source.write_text(snippet("python"))
-        self.assertGreater(len(self.run_program(sys.executable, str(source))), 20)
+        for text in snippets("python"):
+            with self.subTest(text.splitlines()[2]):
+                source.write_text(text)
+                self.assertGreater(len(self.run_program(sys.executable, str(source))), 20)
 
     def test_kairosctl(self):
         tool = pathlib.Path(BUILD) / "kairosctl"
