@@ -13,6 +13,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/log_throttle.h"
 #include "sidecar/state/sqlite_database.h"
 #include "sidecar/state/version_record.h"
 
@@ -206,6 +207,8 @@ class SqliteCatalog final : public Catalog {
   Status PruneReplies();
   Status CommitAndCount(SqliteTransaction& transaction);
   Status GiveBackPages();
+  Status LimitBytes(uint64_t bytes_max);
+  Status DeleteRows(SessionId session);
 
   CatalogOptions options_;
   std::unique_ptr<SqliteDatabase> database_;
@@ -214,6 +217,7 @@ class SqliteCatalog final : public Catalog {
   int64_t free_pages_ = 0;
   uint64_t bytes_used_ = 0;
   uint32_t replies_since_prune_ = 0;
+  LogThrottle faults_;
 };
 
 Status SqliteCatalog::Prepare() {
@@ -230,9 +234,12 @@ Status SqliteCatalog::Prepare() {
 Status SqliteCatalog::SetLimits(const CatalogLimits& limits) {
   options_.bytes_max = limits.bytes_max;
   options_.versions_max = limits.versions_max;
+  return LimitBytes(options_.bytes_max);
+}
+
+Status SqliteCatalog::LimitBytes(uint64_t bytes_max) {
   char pragma[96];
-  const uint64_t pages =
-      std::max<uint64_t>(1, options_.bytes_max / static_cast<uint64_t>(page_bytes_));
+  const uint64_t pages = std::max<uint64_t>(1, bytes_max / static_cast<uint64_t>(page_bytes_));
   std::snprintf(pragma, sizeof(pragma), "PRAGMA max_page_count = %lld",
                 static_cast<long long>(std::min<uint64_t>(pages, 0xfffffffe)));
   return database_->Execute(pragma);
@@ -602,31 +609,39 @@ Status SqliteCatalog::Fork(const SessionRecord& record, SessionId source, Versio
   return CommitAndCount(transaction);
 }
 
-Status SqliteCatalog::Delete(SessionId session) {
+Status SqliteCatalog::DeleteRows(SessionId session) {
+  SqliteTransaction transaction(*database_);
+  KAIROS_RETURN_IF_ERROR(transaction.begun());
+  KAIROS_ASSIGN_OR_RETURN(const SessionNumbers numbers, FindSession(session));
+  static_cast<void>(numbers);
+  std::vector<int64_t> records;
   {
-    SqliteTransaction transaction(*database_);
-    KAIROS_RETURN_IF_ERROR(transaction.begun());
-    KAIROS_ASSIGN_OR_RETURN(const SessionNumbers numbers, FindSession(session));
-    static_cast<void>(numbers);
-    std::vector<int64_t> records;
-    {
-      SqliteQuery query(sql_.session_versions, session.value);
-      for (;;) {
-        KAIROS_ASSIGN_OR_RETURN(const bool row, query.Step());
-        if (!row) break;
-        records.push_back(query.Integer(0));
-      }
+    SqliteQuery query(sql_.session_versions, session.value);
+    for (;;) {
+      KAIROS_ASSIGN_OR_RETURN(const bool row, query.Step());
+      if (!row) break;
+      records.push_back(query.Integer(0));
     }
-    KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.delete_versions, session.value).Run());
-    for (const int64_t record : records) KAIROS_RETURN_IF_ERROR(DropReference(record));
-    KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.delete_replies, session.value).Run());
-    KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.delete_session, session.value).Run());
-    KAIROS_RETURN_IF_ERROR(CommitAndCount(transaction));
   }
+  KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.delete_versions, session.value).Run());
+  for (const int64_t record : records) KAIROS_RETURN_IF_ERROR(DropReference(record));
+  KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.delete_replies, session.value).Run());
+  KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.delete_session, session.value).Run());
+  return CommitAndCount(transaction);
+}
+
+Status SqliteCatalog::Delete(SessionId session) {
+  // A file at its limit may need a page more while rows are taken out of it; this is how room is
+  // made, so it must not be refused for want of room.
+  KAIROS_RETURN_IF_ERROR(LimitBytes(UINT64_MAX));
+  const Status deleted = DeleteRows(session);
+  const Status limited = LimitBytes(options_.bytes_max);
+  KAIROS_RETURN_IF_ERROR(deleted);
   // The session is gone already; a failure here only leaves the old bytes around for longer.
-  const Status given_back = GiveBackPages();
-  if (!given_back.ok()) {
-    LogWarn("state", "catalog_not_shrunk error=\"{}\"", given_back.message());
+  const Status given_back = limited.ok() ? GiveBackPages() : limited;
+  if (uint64_t left_out = 0; !given_back.ok() && faults_.Admit(MonotonicNs(), &left_out)) {
+    LogWarn("state", "catalog_not_shrunk left_out={} reason=\"{}\"", left_out,
+            given_back.message());
   }
   return {};
 }
@@ -636,6 +651,8 @@ Status SqliteCatalog::GiveBackPages() {
       free_pages_ * 4 * page_bytes_ >= static_cast<int64_t>(bytes_used_)) {
     KAIROS_RETURN_IF_ERROR(database_->Execute("PRAGMA incremental_vacuum"));
     free_pages_ = 0;
+    // A limit below the size of the file became that size; now there may be room for the true one.
+    KAIROS_RETURN_IF_ERROR(LimitBytes(options_.bytes_max));
   }
   // Deleted text is overwritten in the file (secure_delete) and must not stay in the log either.
   return database_->Execute("PRAGMA wal_checkpoint(TRUNCATE)");

@@ -65,7 +65,8 @@ class Catalog {
   virtual Result<StateVersion> LoadVersion(SessionId session, Version version) = 0;
   virtual Result<std::optional<StoredReply>> FindReply(uint32_t uid, const std::string& name_space,
                                                        const std::string& key) = 0;
-  // Holds from the next call on. A file that is larger already keeps its size and grows no more.
+  // Holds from the next call on. A file that is larger already grows no more, and gets the limit
+  // when deleting has shrunk it.
   virtual Status SetLimits(const CatalogLimits& limits) = 0;
   // Of the file, without what deleted sessions left free.
   virtual uint64_t bytes_used() const = 0;

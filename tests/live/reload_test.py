@@ -123,6 +123,17 @@ class Reload(unittest.TestCase):
         self.write("[limits]\nmax_tokens_default = 3\n[kv]\nmemory = \"1TiB\"\n")
         self.assertEqual(self.reload()["changed"], [])
 
+    def test_phase_time_out_holds_for_sessions_that_wait_already(self) -> None:
+        with self.daemon.client() as client:
+            session = client.create_session()
+            session.turn("Hello.").read()
+            self.assertEqual(session.stat().phase, kairos.Phase.WAITING_USER)
+            self.write("[limits]\nmax_tokens_default = 3\n[sessions]\nuser_timeout = \"1ms\"\n")
+            self.reload()
+            self.daemon.wait_until("the time-out",
+                                   lambda: session.stat().phase == kairos.Phase.IDLE)
+            self.assertEqual(session.stat().version, 1)
+
     def test_names_grants(self) -> None:
         grant = '[[grant]]\nuid = 4242\nnamespace = "team"\n'
         self.write("[limits]\nmax_tokens_default = 3\n" + grant)

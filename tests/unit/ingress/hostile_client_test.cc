@@ -191,6 +191,28 @@ TEST(HostileClient, IsExpelledForDuplicateRequestId) {
   EXPECT_EQ(rig.Poisoned(Violation::kDuplicateRequestId), 1u);
 }
 
+TEST(HostileClient, IsOneLineInTheLogHoweverOftenItComesBack) {
+  IngressRig rig;
+  testing::internal::CaptureStderr();
+  for (uint64_t round = 1; round <= 20; ++round) {
+    RigClient hostile = rig.Attach();
+    ASSERT_EQ(hostile.Push(RecordType::kTurnSubmit, 5, TurnPayload("secret")), PushResult::kDone);
+    ASSERT_EQ(hostile.Push(RecordType::kTurnSubmit, 5, TurnPayload("secret")), PushResult::kDone);
+    hostile.Publish();
+    EXPECT_EQ(rig.Next()->kind, RequestKind::kTurnSubmit);
+    EXPECT_EQ(rig.Next()->kind, RequestKind::kDetach);
+    EXPECT_EQ(rig.Poisoned(Violation::kDuplicateRequestId), round);
+  }
+
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string line = "client_expelled uid=" + std::to_string(getuid());
+  const size_t first = log.find(line);
+  ASSERT_NE(first, std::string::npos) << log;
+  EXPECT_NE(log.find("violation=duplicate_request_id left_out=0"), std::string::npos) << log;
+  EXPECT_EQ(log.find("client_expelled", first + 1), std::string::npos) << log;
+  EXPECT_EQ(log.find("secret"), std::string::npos) << log;
+}
+
 TEST(HostileClient, CannotMakeIngressHoldMoreThanTheTotalOfHalfSentRequests) {
   IngressOptions options;
   options.buffered_bytes_max = 600'000;

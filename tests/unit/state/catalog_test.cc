@@ -347,6 +347,44 @@ TEST_F(CatalogTest, RefusesGrowthBeyondByteLimitAndWorksAgainAfterDelete) {
   EXPECT_TRUE(catalog_->Commit(Session(2), true, small, "", nullptr, nullptr).ok());
 }
 
+TEST_F(CatalogTest, TakesALimitBelowItsSizeWhenDeletingHasShrunkIt) {
+  constexpr uint64_t kLimit = 1u << 20;
+  Open();
+  StateVersion head;
+  for (uint64_t version = 1; catalog_->bytes_used() < 8 * kLimit; ++version) {
+    const VersionDelta delta = Delta(version, head, 200'000);
+    ASSERT_TRUE(
+        catalog_->Commit(Session(1), version == 1, delta, "", nullptr, nullptr).ok());
+    head = Apply(head, delta);
+  }
+
+  ASSERT_TRUE(catalog_->SetLimits({kLimit, 64}).ok());
+
+  const VersionDelta more = Delta(head.version.value + 1, head, 200'000);
+  EXPECT_EQ(catalog_->Commit(Session(1), false, more, "", nullptr, nullptr).code(),
+            Code::kResourceExhausted);
+  ExpectEqual(*catalog_->LoadVersion(SessionId{1}, head.version), head);
+  Status status = catalog_->Delete(SessionId{1});
+  ASSERT_TRUE(status.ok()) << status.message();
+  for (uint64_t id = 2; status.ok() && id < 1000; ++id) {
+    status = catalog_->Commit(Session(id), true, Delta(1, StateVersion{}, 2000), "", nullptr,
+                              nullptr);
+    EXPECT_LE(catalog_->bytes_used(), kLimit);
+  }
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+}
+
+TEST_F(CatalogTest, PrunesToALimitThatWasLowered) {
+  Open();
+  CommitChain(6);
+  ASSERT_TRUE(catalog_->SetLimits({1u << 30, 2}).ok());
+  const StateVersion head = *catalog_->LoadVersion(SessionId{1}, Version{6});
+  Version oldest;
+  ASSERT_TRUE(
+      catalog_->Commit(Session(1), false, Delta(7, head, 2), "", nullptr, &oldest).ok());
+  EXPECT_EQ(oldest, Version{6});
+}
+
 TEST_F(CatalogTest, ReportsStorageWhenTheDiskRefusesAndRecoversWhenItDoesNot) {
   Open();
   const StateVersion head = CommitChain(3);
