@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line per event on stderr in logfmt, levelled and rate-limited per call site.
+// One line per event on stderr in logfmt, levelled. What others can bring about at will goes
+// through a LogThrottle (log_throttle.h) first.
 // Prompts, tokens and secrets never go through here; ids and numbers do.
 // Any thread; may block on stderr.
 #pragma once

@@ -24,14 +24,19 @@ class SpscQueue {
 
   // Producer only. False, with `value` untouched, when full.
   [[nodiscard]] bool TryPush(T&& value) {
+    if (!HasRoom()) return false;
     const size_t tail = tail_.load(std::memory_order_relaxed);
-    if (tail - head_cached_ == cells_.size()) {
-      head_cached_ = head_.load(std::memory_order_acquire);
-      if (tail - head_cached_ == cells_.size()) return false;
-    }
     cells_[tail & mask_] = std::move(value);
     tail_.store(tail + 1, std::memory_order_release);
     return true;
+  }
+
+  // Producer only. True: the next TryPush will not be refused.
+  [[nodiscard]] bool HasRoom() {
+    const size_t tail = tail_.load(std::memory_order_relaxed);
+    if (tail - head_cached_ < cells_.size()) return true;
+    head_cached_ = head_.load(std::memory_order_acquire);
+    return tail - head_cached_ < cells_.size();
   }
 
   // Consumer only.

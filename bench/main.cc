@@ -7,6 +7,8 @@
 #include <string>
 
 #include "bench/engine_bench.h"
+#include "bench/grammar_bench.h"
+#include "bench/neighbours_bench.h"
 #include "bench/peer_process.h"
 #include "bench/ring_bench.h"
 #include "bench/turn_bench.h"
@@ -56,6 +58,65 @@ CLI::App* AddRing(CLI::App* app, kairos::RingBenchOptions* ring) {
   return command;
 }
 
+CLI::App* AddEngine(CLI::App* app, kairos::EngineBenchOptions* engine) {
+  CLI::App* command = app->add_subcommand(
+      "engine", "prefill and decode speed of the engine, and its share of limits");
+  command->add_option("--model", engine->model, "GGUF file or fetched name")->required();
+  command->add_option("--threads", engine->threads, "compute threads, default 2")
+      ->check(CLI::Range(1, 64));
+  command->add_option("--repetitions", engine->repetitions, "of each case, default 5")
+      ->check(CLI::Range(1, 100));
+  command
+      ->add_option("--prompts", engine->prompts, "tokens of prefills, default 128,512,2048")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 16384));
+  command
+      ->add_option("--contexts", engine->contexts, "tokens before a decode, default 0,1024,4096")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 16384));
+  command->add_option("--batches", engine->batches, "default 2,4,8,16,32; at most 32")
+      ->delimiter(',')
+      ->check(CLI::Range(2, 32));
+  command->add_flag("--json", engine->json, "JSON lines on stdout");
+  command->add_flag("--quick", engine->quick, "small inputs, as a test of the bench itself");
+  AddPeer(command, &engine->peer);
+  return command;
+}
+
+CLI::App* AddGrammar(CLI::App* app, kairos::GrammarBenchOptions* grammar) {
+  CLI::App* command =
+      app->add_subcommand("grammar", "masks, compiling, and what a constraint costs in decoding");
+  command->add_option("--model", grammar->model, "GGUF file or fetched name")
+      ->default_val("smollm2-135m");
+  command->add_option("--schemas", grammar->schemas,
+                      "FILE with a JSON schema, or a conversation with tools, on each line");
+  command->add_option("--threads", grammar->threads, "compute threads, default 2")
+      ->check(CLI::Range(1, 64));
+  command->add_option("--walks", grammar->walks, "replies for each schema, default 4")
+      ->check(CLI::Range(1, 1000));
+  command->add_flag("--json", grammar->json, "JSON lines on stdout, as without it");
+  command->add_flag("--quick", grammar->quick, "little, as a test of the bench itself");
+  return command;
+}
+
+CLI::App* AddNeighbours(CLI::App* app, kairos::NeighboursBenchOptions* neighbours) {
+  CLI::App* command = app->add_subcommand(
+      "neighbours", "time between tokens while a tenth of the clients misbehaves");
+  command->add_option("--daemon", neighbours->daemon, "kairosd to start (default: beside this)");
+  command->add_option("--model", neighbours->model, "GGUF file or fetched name")
+      ->default_val("smollm2-135m");
+  command->add_option("--work", neighbours->work, "folder for sockets and state (default: fresh)");
+  command->add_option("--clients", neighbours->clients, "all together, default 64")
+      ->check(CLI::Range(2, 256));
+  command->add_option("--tokens", neighbours->tokens, "of each measured turn, default 64")
+      ->check(CLI::Range(2, 512));
+  command->add_option("--repetitions", neighbours->repetitions, "of each kind, default 3")
+      ->check(CLI::Range(1, 100));
+  command->add_flag("--json", neighbours->json, "JSON lines on stdout");
+  command->add_flag("--quick", neighbours->quick, "few clients, as a test of the bench itself");
+  return command;
+}
+
 kairos::Program Description() {
   kairos::Program program;
   program.name = "kairos-bench";
@@ -96,28 +157,14 @@ int main(int argc, char** argv) {
   kairos::RingBenchOptions ring;
   CLI::App* ring_command = AddRing(&app, &ring);
 
+  kairos::NeighboursBenchOptions neighbours;
+  CLI::App* neighbours_command = AddNeighbours(&app, &neighbours);
+
+  kairos::GrammarBenchOptions grammar;
+  CLI::App* grammar_command = AddGrammar(&app, &grammar);
+
   kairos::EngineBenchOptions engine;
-  CLI::App* engine_command = app.add_subcommand(
-      "engine", "prefill and decode speed of the engine, and its share of limits");
-  engine_command->add_option("--model", engine.model, "GGUF file or fetched name")->required();
-  engine_command->add_option("--threads", engine.threads, "compute threads, default 2")
-      ->check(CLI::Range(1, 64));
-  engine_command->add_option("--repetitions", engine.repetitions, "of each case, default 5")
-      ->check(CLI::Range(1, 100));
-  engine_command
-      ->add_option("--prompts", engine.prompts, "tokens of prefills, default 128,512,2048")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 16384));
-  engine_command
-      ->add_option("--contexts", engine.contexts, "tokens before a decode, default 0,1024,4096")
-      ->delimiter(',')
-      ->check(CLI::Range(0, 16384));
-  engine_command->add_option("--batches", engine.batches, "default 2,4,8,16,32; at most 32")
-      ->delimiter(',')
-      ->check(CLI::Range(2, 32));
-  engine_command->add_flag("--json", engine.json, "JSON lines on stdout");
-  engine_command->add_flag("--quick", engine.quick, "small inputs, as a test of the bench itself");
-  AddPeer(engine_command, &engine.peer);
+  CLI::App* engine_command = AddEngine(&app, &engine);
 
   kairos::DescribeProgram(program, &app);
   int exit_code = 0;
@@ -131,6 +178,16 @@ int main(int argc, char** argv) {
     if (ring.daemon.empty()) ring.daemon = DaemonBeside();
     if (!MayRun(ring.quick, &ring.model)) return kSkipped;
     return kairos::RunInWorkFolder(&ring.work, [&] { return kairos::RunRingBench(ring); });
+  }
+  if (neighbours_command->parsed()) {
+    if (neighbours.daemon.empty()) neighbours.daemon = DaemonBeside();
+    if (!MayRun(neighbours.quick, &neighbours.model)) return kSkipped;
+    return kairos::RunInWorkFolder(&neighbours.work,
+                                   [&] { return kairos::RunNeighboursBench(neighbours); });
+  }
+  if (grammar_command->parsed()) {
+    if (!MayRun(grammar.quick, &grammar.model)) return kSkipped;
+    return kairos::RunGrammarBench(grammar);
   }
   if (engine_command->parsed()) {
     if (!MayRun(engine.quick, &engine.model)) return kSkipped;

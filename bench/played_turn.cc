@@ -68,7 +68,7 @@ PlayedTurn PlayTurn(kairos_client_t* client, const TurnAsk& ask) {
     }
     const double now_ms = static_cast<double>(MonotonicNs() - begin_ns) * 1e-6;
     const int32_t type = kairos_event_type(event);
-    if (type == KAIROS_EVENT_TEXT) {
+    if (type == KAIROS_EVENT_TEXT || type == KAIROS_EVENT_REASONING) {
       uint32_t count = 0;
       const int32_t* tokens = kairos_event_tokens(event, &count);
       if (turn.tokens.empty() && count > 0) turn.ttft_ms = now_ms;

@@ -39,10 +39,11 @@ EventPtr Allocate(uint32_t session_count, uint32_t token_count, uint64_t text_si
   return EventPtr(event);
 }
 
-int32_t EventType(RecordType type) {
+int32_t EventType(RecordType type, int32_t code) {
   switch (type) {
     case RecordType::kAccepted: return KAIROS_EVENT_ACCEPTED;
-    case RecordType::kText: return KAIROS_EVENT_TEXT;
+    case RecordType::kText:
+      return code == kReasoningText ? KAIROS_EVENT_REASONING : KAIROS_EVENT_TEXT;
     case RecordType::kToolCall: return KAIROS_EVENT_TOOL_CALL;
     case RecordType::kLogprobs: return KAIROS_EVENT_LOGPROBS;
     case RecordType::kFinal: return KAIROS_EVENT_FINAL;
@@ -63,12 +64,12 @@ EventPtr MakeEvent(RecordType type, uint64_t request, const ReplyView& reply) no
   EventPtr event = Allocate(reply.session_count(), reply.token_count(), reply.text().size());
   if (event == nullptr) return nullptr;
   const WireReply& fixed = reply.fixed();
-  event->type = EventType(type);
+  event->type = EventType(type, fixed.code);
   event->record_type = static_cast<uint32_t>(type);
   event->request = request;
   event->session = fixed.session_id;
   event->version = fixed.version;
-  event->code = fixed.code;
+  event->code = type == RecordType::kText ? KAIROS_OK : fixed.code;
   event->detail = fixed.detail;
   for (uint32_t i = 0; i < reply.session_count(); ++i) {
     const_cast<kairos_session_t*>(event->sessions)[i] = reply.session(i);

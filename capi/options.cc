@@ -73,7 +73,8 @@ Status ReadGeneration(const kairos_generation_t* from, kairos_generation_t* to) 
       KAIROS_LOGITS_HASH | KAIROS_DEFAULT_TEMPERATURE | KAIROS_DEFAULT_TOP_P | KAIROS_DEFAULT_TOP_K;
   KAIROS_RETURN_IF_ERROR(ReadStruct(from, kGenerationV1, kFlags, kWords, to));
   KAIROS_RETURN_IF_ERROR(CheckReserved(to->reserved, kWords.reserved));
-  if (to->reserved0 != 0) return Invalid("generation.reserved0: must be zero");
+  KAIROS_RETURN_IF_ERROR(
+      CheckString(to->constraint, "generation.constraint: null pointer with a size"));
   if (to->stops == nullptr && to->stop_count != 0) {
     return Invalid("generation.stops: null pointer with a count");
   }
@@ -193,12 +194,13 @@ Status ReadTurnOptions(const kairos_turn_options_t* from, TurnOptions* to) {
       "options: has fields that this library does not know", "options.reserved: must be zero",
       "options.flags: has a bit this library does not know"};
   constexpr uint32_t kFlags =
-      KAIROS_TURN_WHOLE_HISTORY | KAIROS_TURN_NO_GENERATE | KAIROS_TURN_NO_REUSE;
+      KAIROS_TURN_WHOLE_HISTORY | KAIROS_TURN_NO_GENERATE | KAIROS_TURN_NO_REUSE |
+      KAIROS_TURN_ONE_CALL;
   if (from == nullptr) return Invalid("options: null pointer");
   kairos_turn_options_t& options = to->options;
   KAIROS_RETURN_IF_ERROR(ReadStruct(from, kTurnOptionsV1, kFlags, kWords, &options));
   KAIROS_RETURN_IF_ERROR(CheckReserved(options.reserved, kWords.reserved));
-  if (options.reserved0 != 0) return Invalid("options.reserved0: must be zero");
+  KAIROS_RETURN_IF_ERROR(CheckString(options.tool_name, "tool_name: null pointer with a size"));
   KAIROS_RETURN_IF_ERROR(
       CheckString(options.tools_json, "tools_json: null pointer with a size"));
   KAIROS_RETURN_IF_ERROR(

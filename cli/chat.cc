@@ -198,6 +198,9 @@ bool Chat::OnEvent(kairos_event_t* event) {
       if (!options_.json) std::fputs(Printable(words).c_str(), stdout);
       std::fflush(stdout);
       return false;
+    case KAIROS_EVENT_REASONING:
+      std::fputs(Printable(words).c_str(), stderr);
+      return false;
     case KAIROS_EVENT_TOOL_CALL:
       std::fprintf(stderr, "\n[tool call %s]\n", Printable(words).c_str());
       return false;

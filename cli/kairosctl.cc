@@ -48,6 +48,19 @@ int ShowModel(const Target& target) {
   return 0;
 }
 
+int Reload(const Target& target) {
+  ControlRequest request;
+  request.verb = ControlVerb::kReload;
+  ControlReply reply;
+  if (const int code = Call(target, request, &reply); code != 0) return code;
+  if (target.json) {
+    std::printf("{\"ok\":true,\"changed\":%s}\n", reply.text.c_str());
+  } else {
+    std::fputs(ReloadLines(reply.text).c_str(), stdout);
+  }
+  return 0;
+}
+
 // What the command line asks for; returns the exit status.
 using Action = std::function<int()>;
 
@@ -98,6 +111,8 @@ void AddSidecarCommands(CLI::App* app, Target* target, Action* action) {
   add("ping", "ask whether a sidecar answers", [=] { return Act(*target, ControlVerb::kPing); });
   add("drain", "refuse new turns, let open ones end",
       [=] { return Act(*target, ControlVerb::kDrain); });
+  add("reload", "read the settings file again; all of it holds, or nothing does",
+      [=] { return Reload(*target); });
 }
 
 void AddTop(CLI::App* app, const Target* target, TopOptions* options, Action* action) {

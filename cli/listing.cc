@@ -168,6 +168,22 @@ std::string SessionFigures(const kairos_session_t& s, uint64_t now_unix_ms) {
   return out;
 }
 
+std::string ReloadLines(std::string_view json) {
+  const Json changes = Json::parse(json, nullptr, false);
+  if (!changes.is_array()) return Printable(json) + "\n";
+  if (changes.empty()) return "nothing changed\n";
+  std::string lines;
+  for (const Json& change : changes) {
+    const auto field = [&](const char* name) {
+      const auto found = change.find(name);
+      if (found == change.end()) return std::string("?");
+      return Printable(found->is_string() ? found->get<std::string>() : found->dump());
+    };
+    lines += field("key") + ": " + field("before") + " -> " + field("after") + "\n";
+  }
+  return lines;
+}
+
 std::string MessageParagraphs(std::string_view json) {
   const Json messages = Json::parse(json, nullptr, false);
   if (!messages.is_array()) return Printable(json);

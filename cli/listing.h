@@ -19,6 +19,8 @@ std::string SessionHeading();
 std::string SessionFigures(const kairos_session_t& session, uint64_t now_unix_ms);
 // One paragraph for each message of the JSON array; other text comes back printable and as it is.
 std::string MessageParagraphs(std::string_view json);
+// What a reload changed, one key a line, from the JSON array of its reply.
+std::string ReloadLines(std::string_view json);
 // What of a task context (JSON) is filled in, a line or an item each; empty where nothing is.
 std::string ContextParagraph(std::string_view json);
 // A whole session as a Markdown document. `versions` are summaries as JSON.

@@ -124,9 +124,10 @@ Status MeasureTurn(const kairos_turn_options_t& options, uint64_t* bytes) {
   if (options.idempotency_key.size > kKeyBytesMax) {
     return TooLarge("idempotency_key: at most 128 bytes");
   }
+  if (options.tool_name.size > kToolNameBytesMax) return TooLarge("tool_name: at most 128 bytes");
   KAIROS_RETURN_IF_ERROR(MeasureMessages(options, bytes));
   *bytes += uint64_t{options.token_count} * sizeof(int32_t) + options.tools_json.size +
-            options.idempotency_key.size;
+            options.idempotency_key.size + options.tool_name.size;
   if (const kairos_generation_t* generation = options.generation; generation != nullptr) {
     if (generation->stop_count > kStopsMax) return TooLarge("generation stops: at most 16");
     if (generation->bias_count > kBiasesMax) return TooLarge("generation biases: at most 1024");
@@ -136,7 +137,10 @@ Status MeasureTurn(const kairos_turn_options_t& options, uint64_t* bytes) {
       }
       *bytes += sizeof(WireSpan) + generation->stops[i].size;
     }
-    *bytes += uint64_t{generation->bias_count} * sizeof(WireBias);
+    if (generation->constraint.size > kConstraintBytesMax) {
+      return TooLarge("generation constraint: at most 256 KiB");
+    }
+    *bytes += uint64_t{generation->bias_count} * sizeof(WireBias) + generation->constraint.size;
   }
   *bytes += 64;  // alignment of the arrays
   return Status();
@@ -157,6 +161,8 @@ void FillGeneration(const kairos_generation_t& generation, PayloadWriter* writer
   turn->logprobs = generation.logprobs;
   static_assert(sizeof(WireBias) == sizeof(kairos_logit_bias_t) &&
                 offsetof(WireBias, bias) == offsetof(kairos_logit_bias_t, bias));
+  turn->constraint_kind = generation.constraint_kind;
+  turn->constraint = writer->Append(View(generation.constraint));
   turn->biases = writer->Append(generation.biases, generation.bias_count * sizeof(WireBias));
   turn->stops = writer->Reserve(generation.stop_count * sizeof(WireSpan));
   for (uint32_t i = 0; i < generation.stop_count; ++i) {
@@ -215,6 +221,7 @@ Status EncodeTurn(const kairos_turn_options_t& options, Payload* out) {
   turn.deadline_ms = options.deadline_ms;
   turn.priority = options.priority;
   turn.on_cancel = options.on_cancel;
+  turn.tool_choice = options.tool_choice;
   if (options.tools_json.data != nullptr) turn.given |= kTurnHasTools;
   // The values that kairos_generation_init() gives, for readers that look at them anyway.
   turn.top_p = 1.0f;
@@ -236,6 +243,7 @@ Status EncodeTurn(const kairos_turn_options_t& options, Payload* out) {
   }
   turn.tools_json = writer.Append(View(options.tools_json));
   turn.idempotency_key = writer.Append(View(options.idempotency_key));
+  turn.tool_name = writer.Append(View(options.tool_name));
   writer.Put(0, &turn, sizeof(turn));
   return Status();
 }
@@ -318,6 +326,10 @@ Status TurnView::Check() const {
        "tools_json: span leaves the record"},
       {fixed_.idempotency_key, 1, kKeyBytesMax, "idempotency_key: at most 128 bytes",
        "idempotency_key: span leaves the record"},
+      {fixed_.tool_name, 1, kToolNameBytesMax, "tool_name: at most 128 bytes",
+       "tool_name: span leaves the record"},
+      {fixed_.constraint, 1, kConstraintBytesMax, "generation constraint: at most 256 KiB",
+       "generation constraint: span leaves the record"},
   };
   for (const SpanRule& rule : rules) {
     if (rule.span.size > rule.bytes_max) return TooLarge(rule.too_large);
@@ -415,6 +427,10 @@ Status EncodeReply(const ReplyFields& fields, Payload* out) {
   return Status();
 }
 
+namespace {
+constexpr uint32_t kFinalV1Bytes = 400;
+}  // namespace
+
 Result<ReplyView> DecodeReply(RecordType type, PayloadView payload) {
   ReplyView view;
   view.payload_ = payload;
@@ -424,12 +440,12 @@ Result<ReplyView> DecodeReply(RecordType type, PayloadView payload) {
     if (!Inside(span, payload, fixed.fixed_size)) return Malformed("reply: span leaves the record");
   }
   if (fixed.tokens.size % sizeof(int32_t) != 0) return Malformed("reply: tokens are cut short");
-  // A newer sidecar may send longer structs, never shorter ones.
+  // A newer sidecar may send longer structs, an older one shorter ones, but none below version 1.
   if (fixed.sessions.size != 0 && (fixed.session_bytes < sizeof(kairos_session_t) ||
                                    fixed.sessions.size % fixed.session_bytes != 0)) {
     return Malformed("reply: sessions have a wrong size");
   }
-  if (fixed.final.size != 0 && fixed.final.size < sizeof(kairos_final_t)) {
+  if (fixed.final.size != 0 && fixed.final.size < kFinalV1Bytes) {
     return Malformed("reply: final numbers are cut short");
   }
   if ((type == RecordType::kFinal) != (fixed.final.size != 0)) {
@@ -457,7 +473,10 @@ kairos_session_t ReplyView::session(uint32_t index) const {
 
 kairos_final_t ReplyView::final() const {
   kairos_final_t final{};
-  if (has_final()) std::memcpy(&final, payload_.data() + fixed_.final.offset, sizeof(final));
+  if (has_final()) {
+    std::memcpy(&final, payload_.data() + fixed_.final.offset,
+                std::min<size_t>(fixed_.final.size, sizeof(final)));
+  }
   return final;
 }
 

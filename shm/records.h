@@ -33,6 +33,7 @@ inline constexpr uint32_t kStopBytesMax = 256;
 inline constexpr uint32_t kBiasesMax = 1024;
 inline constexpr uint32_t kTokensMax = 1u << 20;
 inline constexpr uint32_t kToolsBytesMax = 1u << 20;
+inline constexpr uint32_t kConstraintBytesMax = 256u << 10;
 // Sum over all messages of content and tool calls; also the limit of a task context.
 inline constexpr uint32_t kContentBytesMax = 16u << 20;
 inline constexpr uint32_t kKeyBytesMax = 128;
@@ -169,16 +170,20 @@ struct WireTurn {
   WireSpan biases;            // WireBias array
   WireSpan tools_json;
   WireSpan idempotency_key;
+  int32_t tool_choice;        // KAIROS_TOOL_CHOICE_*
+  int32_t constraint_kind;    // KAIROS_CONSTRAINT_*
+  WireSpan tool_name;
+  WireSpan constraint;
 };
-static_assert(sizeof(WireTurn) == 136 && offsetof(WireTurn, deadline_ms) == 32 &&
+static_assert(sizeof(WireTurn) == 160 && offsetof(WireTurn, deadline_ms) == 32 &&
               offsetof(WireTurn, max_tokens) == 52 && offsetof(WireTurn, messages) == 88 &&
-              offsetof(WireTurn, idempotency_key) == 128);
+              offsetof(WireTurn, idempotency_key) == 128 && offsetof(WireTurn, constraint) == 152);
 
 // Every reply but pong.
 struct WireReply {
   uint32_t fixed_size;
-  int32_t code;               // kError, kResult: positive KAIROS_*
-  int32_t detail;
+  int32_t code;               // kError, kResult: positive KAIROS_*; kText: 0 or kReasoningText
+  int32_t detail;             // kError, kResult, kText
   uint32_t session_bytes;     // size of one kairos_session_t in `sessions`
   uint64_t session_id;
   uint64_t version;
@@ -190,9 +195,13 @@ struct WireReply {
 static_assert(sizeof(WireReply) == 64 && offsetof(WireReply, session_id) == 16 &&
               offsetof(WireReply, text) == 32 && offsetof(WireReply, final) == 56);
 
+// `code` of a text record whose text is reasoning. It has no record type of its own: a library that
+// does not know it takes the text for what it always was, text.
+inline constexpr int32_t kReasoningText = 1;
+
 // Carried inside replies, so frozen here too.
 static_assert(sizeof(kairos_session_t) == 288 && offsetof(kairos_session_t, label) == 96);
-static_assert(sizeof(kairos_final_t) == 400 && offsetof(kairos_final_t, rule) == 352);
+static_assert(sizeof(kairos_final_t) == 408 && offsetof(kairos_final_t, rule) == 352);
 
 using Payload = std::vector<std::byte>;
 using PayloadView = std::span<const std::byte>;
@@ -242,6 +251,8 @@ class TurnView {
   bool has_tools() const { return (fixed_.given & kTurnHasTools) != 0; }
   bool has_generation() const { return (fixed_.given & kTurnHasGeneration) != 0; }
   std::string_view idempotency_key() const { return Text(fixed_.idempotency_key); }
+  std::string_view tool_name() const { return Text(fixed_.tool_name); }
+  std::string_view constraint() const { return Text(fixed_.constraint); }
 
  private:
   friend Result<TurnView> DecodeTurn(PayloadView payload);

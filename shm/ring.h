@@ -472,7 +472,11 @@ class RingConsumer {
     }
     if ((header.flags & ~(kFrameBegin | kFrameEnd)) != 0) return Break(Violation::kBadFlags);
     if (header.length == 0) return Break(Violation::kBadLength);
-    if ((header.flags & kFrameBegin) != 0) {
+    const bool begins = (header.flags & kFrameBegin) != 0;
+    const uint64_t grown = (begins ? 0 : message_bytes_) + header.length;
+    // First of all: where memory runs short this frame was not taken, and is met again.
+    if (grown <= message_bytes_max_ && buffer_.size() < grown) buffer_.resize(grown);
+    if (begins) {
       if (in_message_) return Break(Violation::kBeginInsideMessage);
       in_message_ = true;
       type_ = header.type;
@@ -483,9 +487,7 @@ class RingConsumer {
     } else if (header.type != type_ || header.request_id != request_id_) {
       return Break(Violation::kFragmentMismatch);
     }
-    const uint64_t grown = message_bytes_ + header.length;
     if (grown <= message_bytes_max_) {
-      if (buffer_.size() < grown) buffer_.resize(grown);
       CopyFromShared(buffer_.data() + message_bytes_, from, header.length);
     }
     // Past the limit the count sticks just above it: the rest is dropped, and cannot overflow.

@@ -2,8 +2,11 @@
 // kairosd: reads the settings, starts the daemon, waits for a signal, drains.
 //
 // SIGTERM and SIGINT drain: no new turns, open ones end or are cancelled at drain.timeout, exit 0;
-// a second signal skips the waiting, and one during the start ends it with 128 + its number.
+// a second signal skips the waiting, and one during the start ends it with 128 + its number. SIGHUP
+// and `kairosctl reload` read the settings again: all of it holds, or nothing does.
 #include <unistd.h>
+
+#include <fmt/format.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +16,7 @@
 #include "base/log.h"
 #include "sidecar/daemon/config.h"
 #include "sidecar/daemon/daemon.h"
+#include "sidecar/daemon/service_notify.h"
 #include "sidecar/daemon/signal_watch.h"
 
 namespace kairos {
@@ -22,6 +26,7 @@ DaemonOptions OptionsOf(const Config& config) {
   DaemonOptions options;
   options.model = config.model;
   options.control_endpoint = config.control_socket;
+  options.metrics_listen = config.metrics_listen;
   options.kv_bytes = config.kv_memory;
   options.drain_timeout_ms = config.drain_timeout_ms;
   options.ingress.socket_path = config.socket;
@@ -31,6 +36,7 @@ DaemonOptions OptionsOf(const Config& config) {
   options.ingress.spin_us = config.SpinUs();
   options.ingress.attachment.in_flight_max =
       static_cast<uint32_t>(config.limits_in_flight_per_client);
+  options.ingress.attachment.slow_consumer_ns = config.limits_unread_replies_ms * 1'000'000;
 #ifdef KAIROS_TEST_HOOKS
   // Where rings begin, so that a test can reach the wrap of positions.
   if (const char* start = std::getenv("KAIROS_RING_START"); start != nullptr) {
@@ -53,10 +59,48 @@ DaemonOptions OptionsOf(const Config& config) {
   options.turns.top_p_default = config.TopP();
   options.turns.top_k_default = static_cast<int32_t>(config.generation_top_k);
   options.router.sessions_per_uid = static_cast<uint32_t>(config.limits_sessions_per_uid);
+  options.phases = {config.sessions_tool_timeout_ms, config.sessions_user_timeout_ms};
   for (const ConfigGrant& grant : config.grants) {
     options.grants.push_back({grant.uid, grant.name_space});
   }
   return options;
+}
+
+std::string ChangesJson(const std::vector<ConfigChange>& changes) {
+  std::string json = "[";
+  for (const ConfigChange& change : changes) {
+    // Values are numbers, or strings quoted as JSON has them, too.
+    json += fmt::format("{}{{\"key\":\"{}\",\"before\":{},\"after\":{}}}",
+                        json.size() > 1 ? "," : "", change.key, change.before, change.after);
+  }
+  return json + "]";
+}
+
+// Reads the settings again and lets what changed hold, in *config as well; else says why not.
+void Reload(const ConfigFlags& flags, Config* config, Daemon* daemon) {
+  Config next;
+  std::vector<ConfigChange> changes;
+  std::string error;
+  Status status;
+  if (flags.file.empty()) {
+    error = "no file was given with --config, so there is nothing to read again";
+    status = {Code::kFailedPrecondition, "no settings file"};
+  } else {
+    status = LoadConfig(flags, environ, &next, &error);
+    // To who asks, UNAVAILABLE would mean the sidecar.
+    if (!status.ok()) status = {Code::kInvalidArgument, status.message()};
+  }
+  if (status.ok()) status = CompareForReload(*config, next, &changes, &error);
+  if (!status.ok()) {
+    LogWarn("daemon", "reload_refused reason=\"{}\"", error);
+    return daemon->FinishReload(nullptr, status, std::move(error));
+  }
+  *config = next;
+  LogLevel level = LogLevel::kInfo;
+  if (ParseLogLevel(config->log_level, &level)) SetLogLevel(level);
+  const DaemonOptions options = OptionsOf(*config);
+  daemon->FinishReload(&options, status, ChangesJson(changes));
+  LogInfo("daemon", "reloaded changes={}", ChangesJson(changes));
 }
 
 int Run(int argc, char** argv) {
@@ -86,7 +130,20 @@ int Run(int argc, char** argv) {
     std::fprintf(stderr, "kairosd: %s\n", error.c_str());
     return code;
   }
-  watch.Serve([&daemon] { return daemon.drain_requested(); });
+  watch.EndStart();
+  NotifyService("READY=1\nSTATUS=serving");
+  LogInfo("daemon", "ready socket={}", config.socket);
+  bool reload = false;
+  watch.Serve([&] {
+    daemon.LookAfterThreads();
+    reload |= watch.TakeReload();
+    reload |= daemon.reload_requested();
+    if (reload && daemon.CanFinishReload()) {
+      reload = false;
+      Reload(flags, &config, &daemon);
+    }
+    return daemon.drain_requested();
+  });
   LogInfo("daemon", "draining");
   daemon.Stop(false);
   LogInfo("daemon", "stopped");

@@ -15,7 +15,7 @@ import sys
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.M)
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
-SUFFIXES = {".h", ".c", ".cc", ".cpp", ".cu", ".cuh", ".inc"}
+SUFFIXES = {".h", ".hpp", ".c", ".cc", ".cpp", ".cu", ".cuh", ".inc"}
 FREE = {"tests", "bench", "tools", "bindings"}
 PUBLIC_HEADER_ROOT = "capi/include"
 

@@ -36,11 +36,26 @@ InstallPackages() {
     --no-install-recommends "${missing[@]}" >&2
 }
 
+# llguidance is built by cargo. A toolchain of the user's own serves where it is new enough; plain
+# Debian 12 has one in its security archive.
+InstallRust() {
+  local least=1.87 have
+  [ -x "$HOME/.cargo/bin/cargo" ] && ! command -v cargo >/dev/null && PATH="$HOME/.cargo/bin:$PATH"
+  have="$(rustc --version 2>/dev/null | awk '{print $2}')"
+  if command -v cargo >/dev/null && [ -n "$have" ] &&
+    [ "$(printf '%s\n' "$least" "$have" | sort -V | head -n 1)" = "$least" ]; then
+    return 0
+  fi
+  InstallPackages rust
+  export PATH="/usr/bin:$PATH"
+}
+
 # Configures and builds. $1: preset, $2: build folder, $3: gcc or clang, $4: jobs; then targets.
 ConfigureAndBuild() {
   local preset="$1" folder="$2" compiler="$3" jobs="$4"
   shift 4
   local flags=() log="$folder/configure.log"
+  InstallRust
   case "$compiler" in
     gcc) flags+=(-DCMAKE_C_COMPILER=gcc-12 -DCMAKE_CXX_COMPILER=g++-12) ;;
     clang) flags+=(-DCMAKE_C_COMPILER=clang-16 -DCMAKE_CXX_COMPILER=clang++-16) ;;

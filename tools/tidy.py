@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-CODE = {".h", ".c", ".cc", ".cu", ".cuh", ".inc"}
+CODE = {".h", ".hpp", ".c", ".cc", ".cu", ".cuh", ".inc"}
 SCRIPTS = {".py", ".sh"}
 SKIP = {"build", ".git", ".venv", "__pycache__"}
 LINE_COLUMNS = 100
@@ -148,7 +148,7 @@ class Tidy:
             self.report("file-name", path, "", f"{path}: names a file {sorted(banned)}")
 
     def check_code(self, path, text, listed):
-        if path.endswith(".h") and path != PUBLIC_HEADER and "#pragma once" not in text:
+        if path.endswith((".h", ".hpp")) and path != PUBLIC_HEADER and "#pragma once" not in text:
             self.report("pragma-once", path, "", f"{path}: no #pragma once")
         for match in TYPE.finditer(code_only(text)):
             banned = words_of(match.group(1)) & BANNED

@@ -2,16 +2,16 @@
  *
  * The loop of an agent: ask, run the tool that the model calls, give it the result, ask again.
  *
- * The tool is real: a look-up in this program's table. Whether the model calls it depends on the
- * model. A small one often does not; then this program writes the call that a larger model would
- * have made into the dialogue itself, says so, and the rest of the loop is the same.
+ * The tool is real: a look-up in this program's table. The first turn must call it, so that also a
+ * small model does; its arguments match the tool's schema. The second must not, so that it answers.
  */
 #include "examples/c/turn.h"
 
 static const char kTools[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\","
     "\"description\":\"The weather of a city now\",\"parameters\":{\"type\":\"object\","
-    "\"properties\":{\"city\":{\"type\":\"string\"}},\"required\":[\"city\"]}}}]";
+    "\"properties\":{\"city\":{\"enum\":[\"Oslo\",\"Lisbon\",\"Nairobi\"]}},"
+    "\"required\":[\"city\"]}}}]";
 
 typedef struct weather {
   const char* city;
@@ -48,14 +48,6 @@ static int json_text(const char* json, const char* key, char* out, size_t capaci
   return 1;
 }
 
-/* The call as an event, or as the model wrote it into its text. */
-static int find_call(const reply_t* reply, char* city, size_t capacity) {
-  const char* call = reply->tool_call;
-  if (*call == '\0') call = strstr(reply->text, "<tool_call>");
-  if (call == NULL || strstr(call, "get_weather") == NULL) return 0;
-  return json_text(call, "city", city, capacity);
-}
-
 static void first_turn(kairos_client_t* client, uint64_t session, reply_t* reply) {
   kairos_message_t messages[2] = {
       message("system", "You help with questions about the weather. Use the tool."),
@@ -70,30 +62,30 @@ static void first_turn(kairos_client_t* client, uint64_t session, reply_t* reply
   options.messages = messages;
   options.message_count = 2;
   options.tools_json = str(kTools);
+  options.tool_choice = KAIROS_TOOL_CHOICE_REQUIRED;
+  options.flags = KAIROS_TURN_ONE_CALL;
   options.generation = &generation;
   printf("> What is the weather in Oslo?\n");
   run_turn(client, &options, reply);
 }
 
-/* Gives the tool's result back; with `scripted`, after the call that the model did not make. */
-static void tool_turn(kairos_client_t* client, uint64_t session, const char* result, int scripted,
+/* Gives back the result of the call that `reply` brought. */
+static void tool_turn(kairos_client_t* client, uint64_t session, const char* result,
                       reply_t* reply) {
-  kairos_message_t messages[2] = {message("assistant", ""), message("tool", result)};
-  messages[0].tool_calls_json = str(
-      "[{\"id\":\"call_1\",\"type\":\"function\",\"function\":{\"name\":\"get_weather\","
-      "\"arguments\":\"{\\\"city\\\":\\\"Oslo\\\"}\"}}]");
-  messages[1].name = str("get_weather");
-  char id[64] = "call_1";
-  if (!scripted) json_text(reply->tool_call, "id", id, sizeof(id));
-  messages[1].tool_call_id = str(id);
+  char id[64];
+  if (!json_text(reply->tool_call, "id", id, sizeof(id))) exit(1);
+  kairos_message_t answer = message("tool", result);
+  answer.name = str("get_weather");
+  answer.tool_call_id = str(id);
   kairos_generation_t generation;
   kairos_generation_init(&generation);
   generation.max_tokens = 48;
   kairos_turn_options_t options;
   kairos_turn_options_init(&options);
   options.session_id = session;
-  options.messages = scripted ? messages : messages + 1;
-  options.message_count = scripted ? 2 : 1;
+  options.messages = &answer;
+  options.message_count = 1;
+  options.tool_choice = KAIROS_TOOL_CHOICE_NONE;
   options.generation = &generation;
   run_turn(client, &options, reply);
 }
@@ -104,13 +96,14 @@ int main(int argc, char** argv) {
 
   static reply_t reply;
   first_turn(client, session, &reply);
-  char city[64] = "Oslo";
-  const int called = find_call(&reply, city, sizeof(city));
-  printf("  [the model %s]\n", called ? "called the tool"
-                                      : "did not call the tool; the call is scripted");
+  char city[64];
+  if (!json_text(reply.tool_call, "city", city, sizeof(city))) {
+    fprintf(stderr, "no city in the call: %s\n", reply.tool_call);
+    return 1;
+  }
   const char* result = get_weather(city);
   printf("  [get_weather(%s) = %s]\n", city, result);
-  tool_turn(client, session, result, !called, &reply);
+  tool_turn(client, session, result, &reply);
 
   delete_session(client, session);
   kairos_client_close(client);

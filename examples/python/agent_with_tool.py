@@ -2,13 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop of an agent: ask, run the tool that the model calls, give it the result, ask again.
 
-The tool is real: a look-up in this program's table. Whether the model calls it depends on the
-model. A small one often does not; then this program writes the call that a larger model would have
-made into the dialogue itself, says so, and the rest of the loop is the same.
+The tool is real: a look-up in this program's table. The first turn must call it, so that also a
+small model does; its arguments match the tool's schema. The second must not, so that it answers.
 """
 
 import json
-import re
 import sys
 
 from show import SHORT, connect, run_turn
@@ -25,7 +23,7 @@ TOOLS = [{
     "function": {
         "name": "get_weather",
         "description": "The weather of a city now",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}},
+        "parameters": {"type": "object", "properties": {"city": {"enum": list(WEATHER)}},
                        "required": ["city"]},
     },
 }]
@@ -35,48 +33,22 @@ def get_weather(city: str) -> dict:
     return WEATHER.get(city, {"error": "unknown city"})
 
 
-def find_call(text: str, calls: list) -> tuple[str, dict] | None:
-    """Id and arguments of the call, from an event or as the model wrote it into its text."""
-    for call in calls:
-        if call.name == "get_weather" and isinstance(call.arguments, dict):
-            return call.id, call.arguments
-    written = re.search(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", text, re.S)
-    if written:
-        try:
-            call = json.loads(written.group(1))
-        except ValueError:
-            return None
-        if call.get("name") == "get_weather" and isinstance(call.get("arguments"), dict):
-            return "call_1", call["arguments"]
-    return None
-
-
 def main() -> None:
     with connect(__doc__) as client:
         session = client.create_session(label="weather agent")
         question = "What is the weather in Oslo?"
         print(">", question)
-        text, calls, _ = run_turn(session, [
+        _, calls, _ = run_turn(session, [
             {"role": "system",
              "content": "You help with questions about the weather. Use the tool."},
             {"role": "user", "content": question},
-        ], tools=TOOLS, generation=SHORT)
+        ], tools=TOOLS, tool_choice="required", parallel_tool_calls=False, generation=SHORT)
 
-        messages = []
-        call = find_call(text, calls)
-        if call is None:
-            print("  [the model did not call the tool; the call is scripted]")
-            call = ("call_1", {"city": "Oslo"})
-            messages.append({"role": "assistant", "tool_calls": [{
-                "id": call[0], "type": "function",
-                "function": {"name": "get_weather", "arguments": json.dumps(call[1])}}]})
-        else:
-            print("  [the model called the tool]")
-        result = get_weather(str(call[1].get("city")))
-        print(f"  [get_weather({call[1]}) = {result}]")
-        messages.append({"role": "tool", "name": "get_weather", "tool_call_id": call[0],
-                         "content": json.dumps(result)})
-        run_turn(session, messages, generation=SHORT)
+        call = calls[0]
+        result = get_weather(call.arguments["city"])
+        print(f"  [{call.name}({call.arguments}) = {result}]")
+        run_turn(session, {"role": "tool", "name": call.name, "tool_call_id": call.id,
+                           "content": json.dumps(result)}, tool_choice="none", generation=SHORT)
         session.delete()
 
 

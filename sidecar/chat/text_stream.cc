@@ -9,8 +9,9 @@
 
 namespace kairos {
 
-TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops)
-    : tokenizer_(tokenizer) {
+TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops,
+                       std::span<const TokenId> markers)
+    : tokenizer_(tokenizer), markers_(markers) {
   for (std::string& text : stops) {
     if (text.empty()) continue;
     Stop stop{std::move(text), {}, 0};
@@ -26,7 +27,8 @@ TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop
 
 std::string TextStream::Push(TokenId token) {
   if (stopped_) return {};
-  undecoded_ += tokenizer_.TokenBytes(token, false);
+  const bool is_marker = std::find(markers_.begin(), markers_.end(), token) != markers_.end();
+  undecoded_ += tokenizer_.TokenBytes(token, is_marker);
   return Drain(false);
 }
 

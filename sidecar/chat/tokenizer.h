@@ -66,7 +66,9 @@ class Tokenizer {
 // tail that may become a stop string. One per turn; not thread-safe.
 class TextStream {
  public:
-  TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops);
+  // `markers`: control tokens that count as their text. Must outlive the stream.
+  TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops,
+             std::span<const TokenId> markers = {});
   // Text that is now certain. Invalid bytes become U+FFFD.
   std::string Push(TokenId token);
   // What was held back; a completed stop string and what follows it are dropped.
@@ -82,6 +84,7 @@ class TextStream {
   std::string Drain(bool final);
   void Append(std::string_view character);
   const Tokenizer& tokenizer_;
+  const std::span<const TokenId> markers_;
   std::vector<Stop> stops_;
   std::string undecoded_;  // bytes of a character that has begun
   std::string pending_;    // characters that a stop string may begin in

@@ -21,12 +21,16 @@ enum class ControlVerb : int32_t {
   kSessionRewind = 6,
   kSessionDelete = 7,
   kDrain = 8,
-  kSessionWhy = 9,      // text: recent turns as JSON
-  kSessionContext = 10, // text: the task context as JSON
-  kSessionVersion = 11, // text: one version's summary as JSON
-  kModelShow = 12,      // text: the model as JSON
+  kReload = 9,          // text: a JSON array of what changed, {"key","before","after"}
+  kSessionWhy = 10,     // text: recent turns as JSON
+  kSessionContext = 11, // text: the task context as JSON
+  kSessionVersion = 12, // text: one version's summary as JSON
+  kModelShow = 13,      // text: the model as JSON
 };
 inline constexpr ControlVerb kControlVerbLast = ControlVerb::kModelShow;
+
+// Name with its unit at the end, and value.
+using Figures = std::vector<std::pair<std::string, double>>;
 
 struct ControlRequest {
   ControlVerb verb = ControlVerb::kPing;
@@ -46,7 +50,7 @@ struct ControlReply {
   SessionId session;
   uint64_t version = 0;
   std::vector<kairos_session_t> sessions;
-  std::vector<std::pair<std::string, double>> stats;  // name with unit suffix, value
+  Figures stats;
 };
 
 }  // namespace kairos

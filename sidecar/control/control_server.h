@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operators' socket: one ZeroMQ ROUTER on a local endpoint, for this uid and root alone. It
+// The operators' socket: one ZeroMQ ROUTER behind a ControlDoor, for this uid and root alone. It
 // hands checked requests to the conductor and its replies back; it touches no session itself.
 // Owner: control thread. A request that the conductor has not answered within a second gets
 // UNAVAILABLE, and its late answer is dropped. Fences zmq.h (control_server.cc, control_client.cc).
@@ -13,6 +13,7 @@
 #include "base/spsc_queue.h"
 #include "base/status.h"
 #include "base/waker.h"
+#include "sidecar/control/control_door.h"
 #include "sidecar/control/control_messages.h"
 
 namespace kairos {
@@ -20,8 +21,7 @@ namespace kairos {
 class ControlServer {
  public:
   // Binds `path`, mode 0600, replacing a socket that is there: the caller holds the instance lock.
-  // `requests` go to the conductor and wake it; `replies` come back and wake `own`. Call before
-  // other threads start: the file mode mask of the process changes for a moment.
+  // `requests` go to the conductor and wake it; `replies` come back and wake `own`.
   static Result<std::unique_ptr<ControlServer>> Create(const std::string& path,
                                                        SpscQueue<ControlRequest>& requests,
                                                        Waker& conductor,
@@ -35,7 +35,8 @@ class ControlServer {
   // what there is to do. True when it did something. Control thread only.
   bool DoWork(int timeout_ms);
 
-  uint64_t refused_total() const { return refused_total_; }  // malformed or not allowed
+  // Peers and messages: malformed, not allowed, or without room.
+  uint64_t refused_total() const { return refused_total_ + door_.refused_total(); }
 
  private:
   struct Pending {
@@ -65,7 +66,7 @@ class ControlServer {
   Waker& own_;
   void* context_ = nullptr;
   void* socket_ = nullptr;
-  std::string path_;
+  ControlDoor door_;
   uint64_t next_ticket_ = 1;
   uint64_t refused_total_ = 0;
   std::unordered_map<uint64_t, Pending> pending_;

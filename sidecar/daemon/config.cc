@@ -2,6 +2,7 @@
 // toml++ runs without exceptions: its parser then returns a result.
 #include "sidecar/daemon/config.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,7 +32,11 @@ namespace kairos {
 
 namespace {
 
-enum class Kind { kText, kPath, kCount, kBytes, kDurationMs, kChoice, kSpin, kNumber };
+enum class Kind { kText, kPath, kCount, kBytes, kDurationMs, kChoice, kSpin, kNumber, kListen };
+
+// Whether a running daemon takes a change of the key. What decides where things are, how much
+// memory is taken or what was promised about stored turns needs a restart.
+enum class Reload { kNo, kYes };
 
 struct Key {
   const char* name;
@@ -41,59 +46,84 @@ struct Key {
   uint64_t min;
   uint64_t max;
   const char* choices;  // separated by blanks; for kChoice
+  Reload reload;
   const char* help;
 };
 
 constexpr size_t kFileBytesMax = 1u << 20;
 constexpr uint64_t kMany = 1u << 20;
+constexpr uint64_t kDayMs = 86'400'000;
 
 const Key kKeys[] = {
-    {"model", Kind::kPath, &Config::model, "", 0, 0, "",
+    {"model", Kind::kPath, &Config::model, "", 0, 0, "", Reload::kNo,
      "GGUF file, or the name of a fetched model"},
-    {"socket", Kind::kPath, &Config::socket, "", 0, 0, "",
+    {"socket", Kind::kPath, &Config::socket, "", 0, 0, "", Reload::kNo,
      "where clients attach; empty: the per-user default"},
-    {"socket_mode", Kind::kChoice, &Config::socket_mode, "0600", 0, 0, "0600 0660",
+    {"socket_mode", Kind::kChoice, &Config::socket_mode, "0600", 0, 0, "0600 0660", Reload::kNo,
      "file mode of the socket; 0660 lets the group of its folder attach"},
-    {"control_socket", Kind::kPath, &Config::control_socket, "", 0, 0, "",
+    {"control_socket", Kind::kPath, &Config::control_socket, "", 0, 0, "", Reload::kNo,
      "where operators attach; empty: control.sock beside the socket"},
-    {"catalog.path", Kind::kPath, &Config::catalog_path, "", 0, 0, "",
+    {"catalog.path", Kind::kPath, &Config::catalog_path, "", 0, 0, "", Reload::kNo,
      "session catalog; empty: sessions.db in the state directory"},
     {"catalog.durability", Kind::kChoice, &Config::catalog_durability, "process", 0, 0,
-     "process fsync", "what a committed turn survives: kill -9, or also power loss"},
+     "process fsync", Reload::kNo,
+     "what a committed turn survives: kill -9, or also power loss"},
     {"catalog.bytes_max", Kind::kBytes, &Config::catalog_bytes_max, "1GiB", 1u << 20, 1ull << 42,
-     "", "size limit of the catalog; turns are refused beyond"},
+     "", Reload::kYes,
+     "size limit of the catalog; turns are refused beyond"},
     {"catalog.versions_max", Kind::kCount, &Config::catalog_versions_max, "64", 1, 100'000, "",
+     Reload::kYes,
      "versions kept of each session"},
-    {"engine.threads", Kind::kCount, &Config::engine_threads, "0", 0, 1024, "",
+    {"engine.threads", Kind::kCount, &Config::engine_threads, "0", 0, 1024, "", Reload::kNo,
      "compute threads; 0: one for each processor"},
-    {"engine.step_budget", Kind::kDurationMs, &Config::engine_step_budget_ms, "50ms", 0, 10'000, "",
+    {"engine.step_budget", Kind::kDurationMs, &Config::engine_step_budget_ms, "50ms", 0, 10'000,
+     "", Reload::kNo,
      "target time of one step; bounds cancel and time between tokens; 0: none"},
     {"engine.chunk_tokens_max", Kind::kCount, &Config::engine_chunk_tokens_max, "512", 32, 65'536,
-     "", "prefill tokens of one step, all sequences together"},
+     "", Reload::kNo,
+     "prefill tokens of one step, all sequences together"},
     {"engine.sequences_max", Kind::kCount, &Config::engine_sequences_max, "64", 1, 4096, "",
+     Reload::kNo,
      "turns computed at the same time"},
-    {"kv.memory", Kind::kBytes, &Config::kv_memory, "1GiB", 1u << 20, 1ull << 44, "",
+    {"kv.memory", Kind::kBytes, &Config::kv_memory, "1GiB", 1u << 20, 1ull << 44, "", Reload::kNo,
      "memory for KV blocks"},
     {"limits.attachments", Kind::kCount, &Config::limits_attachments, "256", 1, 65'536, "",
+     Reload::kYes,
      "client processes at the same time"},
     {"limits.sessions_per_uid", Kind::kCount, &Config::limits_sessions_per_uid, "4096", 1, kMany,
-     "", "sessions of one user"},
+     "", Reload::kYes,
+     "sessions of one user"},
     {"limits.in_flight_per_client", Kind::kCount, &Config::limits_in_flight_per_client, "64", 1,
-     4096, "", "requests of one client that await their end"},
-    {"limits.max_tokens_default", Kind::kCount, &Config::limits_max_tokens_default, "512", 1, kMany,
-     "", "tokens generated when a turn names no limit"},
-    {"ingress.spin", Kind::kSpin, &Config::ingress_spin, "auto", 0, 10'000, "",
+     4096, "", Reload::kYes,
+     "requests of one client that await their end"},
+    {"limits.unread_replies", Kind::kDurationMs, &Config::limits_unread_replies_ms, "30s", 100,
+     3'600'000, "", Reload::kNo,
+     "how long a client may leave replies unread before its turns are cancelled"},
+    {"limits.max_tokens_default", Kind::kCount, &Config::limits_max_tokens_default, "512", 1,
+     kMany, "", Reload::kYes,
+     "tokens generated when a turn names no limit"},
+    {"sessions.tool_timeout", Kind::kDurationMs, &Config::sessions_tool_timeout_ms, "0", 0,
+     kDayMs * 30, "", Reload::kYes,
+     "how long a session waits for a tool's result before it is the user's turn; 0: for ever"},
+    {"sessions.user_timeout", Kind::kDurationMs, &Config::sessions_user_timeout_ms, "0", 0,
+     kDayMs * 30, "", Reload::kYes,
+     "how long a session waits for its user before it is idle; 0: for ever"},
+    {"ingress.spin", Kind::kSpin, &Config::ingress_spin, "auto", 0, 10'000, "", Reload::kYes,
      "how long to poll before sleeping: auto, or a duration up to 10ms"},
     {"generation.temperature", Kind::kNumber, &Config::generation_temperature, "0", 0,
-     static_cast<uint64_t>(kTemperatureMax), "",
+     static_cast<uint64_t>(kTemperatureMax), "", Reload::kYes,
      "when a turn names none; 0 to 2"},
-    {"generation.top_p", Kind::kNumber, &Config::generation_top_p, "1", 0, 1, "",
+    {"generation.top_p", Kind::kNumber, &Config::generation_top_p, "1", 0, 1, "", Reload::kYes,
      "when a turn names none; 0 to 1"},
-    {"generation.top_k", Kind::kCount, &Config::generation_top_k, "0", 0, kMany, "",
+    {"generation.top_k", Kind::kCount, &Config::generation_top_k, "0", 0, kMany, "", Reload::kYes,
      "when a turn names none; 0: off"},
     {"log.level", Kind::kChoice, &Config::log_level, "info", 0, 0, "debug info warn error",
+     Reload::kYes,
      "least level that is written"},
+    {"metrics.listen", Kind::kListen, &Config::metrics_listen, "", 0, 0, "", Reload::kNo,
+     "loopback address and port for Prometheus, as 127.0.0.1:9464; empty: off"},
     {"drain.timeout", Kind::kDurationMs, &Config::drain_timeout_ms, "10s", 0, 3'600'000, "",
+     Reload::kYes,
      "how long open turns may go on after a request to end"},
 };
 
@@ -185,6 +215,7 @@ std::string ValueWord(const Key& key) {
     case Kind::kBytes: return "SIZE";
     case Kind::kDurationMs: return "TIME";
     case Kind::kSpin: return "auto|TIME";
+    case Kind::kListen: return "ADDRESS:PORT";
     case Kind::kNumber: return "NUMBER";
     case Kind::kChoice: break;
   }
@@ -223,6 +254,19 @@ const char* ParseNumberKey(const Key& key, std::string_view text, uint64_t* numb
   }
 }
 
+// "127.0.0.1:9464" or "[::1]:9464": figures leave the host only by what the operator puts before.
+bool IsLoopbackAddress(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return false;
+  const std::string host(text.substr(0, colon));
+  uint64_t port = 0;
+  in_addr address{};
+  const bool loopback = host == "[::1]" || (inet_pton(AF_INET, host.c_str(), &address) == 1 &&
+                                            ntohl(address.s_addr) >> 24 == 127);
+  return loopback && ParseWithUnit(text.substr(colon + 1), {{"", 1}}, &port) && port >= 1 &&
+         port <= 65535;
+}
+
 const char* CheckText(const Key& key, std::string_view text) {
   double decimal = 0;
   uint64_t microseconds = 0;
@@ -235,6 +279,10 @@ const char* CheckText(const Key& key, std::string_view text) {
       return ParseDurationUs(text, &microseconds) && microseconds <= key.max
                  ? nullptr
                  : "is neither auto nor a duration up to 10ms";
+    case Kind::kListen:
+      return text.empty() || IsLoopbackAddress(text)
+                 ? nullptr
+                 : "is not a loopback address and port (such as 127.0.0.1:9464)";
     case Kind::kNumber:
       return ParseDecimal(text, &decimal) && decimal >= static_cast<double>(key.min) &&
                      decimal <= static_cast<double>(key.max)
@@ -408,13 +456,23 @@ std::string FileText(const Config& config, bool with_help) {
       section = name.substr(0, dot);
       out += "\n[" + section + "]\n";
     }
-    if (with_help) out += std::string("# ") + key.help + "\n";
+    if (with_help) {
+      out += std::string("# ") + key.help + (key.reload == Reload::kYes ? " (reload)" : "") + "\n";
+    }
     out += std::string(dot == std::string_view::npos ? name : name.substr(dot + 1)) + " = " +
            ValueText(config, key) + "\n";
   }
   for (const ConfigGrant& grant : config.grants) {
     out += "\n[[grant]]\nuid = " + std::to_string(grant.uid) +
            "\nnamespace = " + Quoted(grant.name_space) + "\n";
+  }
+  return out;
+}
+
+std::string GrantsText(const std::vector<ConfigGrant>& grants) {
+  std::string out;
+  for (const ConfigGrant& grant : grants) {
+    out += (out.empty() ? "" : ", ") + std::to_string(grant.uid) + " " + grant.name_space;
   }
   return out;
 }
@@ -626,6 +684,28 @@ Status LoadConfig(const ConfigFlags& flags, const char* const* environment, Conf
     KAIROS_RETURN_IF_ERROR(SetConfigKey(config, name, value, error));
   }
   return ResolveConfig(config, error);
+}
+
+Status CompareForReload(const Config& now, const Config& next, std::vector<ConfigChange>* changes,
+                        std::string* error) {
+  std::vector<ConfigChange> found;
+  std::string fixed;
+  for (const Key& key : kKeys) {
+    std::string before = ValueText(now, key);
+    std::string after = ValueText(next, key);
+    if (before == after) continue;
+    if (key.reload == Reload::kNo) fixed += (fixed.empty() ? "" : ", ") + std::string(key.name);
+    found.push_back({key.name, std::move(before), std::move(after)});
+  }
+  if (!fixed.empty()) {
+    *error = fixed + ": changed, which needs a restart; nothing was applied";
+    return {Code::kFailedPrecondition, "configuration needs a restart"};
+  }
+  std::string before = GrantsText(now.grants);
+  std::string after = GrantsText(next.grants);
+  if (before != after) found.push_back({"grant", Quoted(before), Quoted(after)});
+  *changes = std::move(found);
+  return {};
 }
 
 const std::vector<ConfigKeyText>& ConfigKeys() {

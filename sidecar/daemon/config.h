@@ -39,7 +39,11 @@ struct Config {
   uint64_t limits_attachments = 0;
   uint64_t limits_sessions_per_uid = 0;
   uint64_t limits_in_flight_per_client = 0;
+  uint64_t limits_unread_replies_ms = 0;
   uint64_t limits_max_tokens_default = 0;
+  uint64_t sessions_tool_timeout_ms = 0;  // 0: for ever, as the next
+  uint64_t sessions_user_timeout_ms = 0;
+  std::string metrics_listen;        // address and port on loopback; empty: off
   std::string ingress_spin;          // "auto", or a duration
   std::string generation_temperature;
   std::string generation_top_p;
@@ -87,6 +91,17 @@ bool ParseConfigFlags(int argc, const char* const* argv, ConfigFlags* flags, int
 // The whole of the precedence: defaults, file, environment, flags, resolved.
 Status LoadConfig(const ConfigFlags& flags, const char* const* environment, Config* config,
                   std::string* error);
+
+// One key that a reload changes; values as in the file, text with its quotes.
+struct ConfigChange {
+  std::string key;
+  std::string before;
+  std::string after;
+};
+// What goes from `now` to `next` in a running daemon. FAILED_PRECONDITION where a key that needs a
+// restart differs; *error names every such key, and *changes is left alone.
+Status CompareForReload(const Config& now, const Config& next, std::vector<ConfigChange>* changes,
+                        std::string* error);
 
 // Keys in order with their help, for flags and documents.
 struct ConfigKeyText {

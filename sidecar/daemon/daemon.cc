@@ -14,12 +14,15 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "sidecar/chat/wire_format.h"
 #include "sidecar/context/context_filter.h"
 #include "sidecar/control/control_server.h"
 #include "sidecar/daemon/model_text.h"
 #include "sidecar/daemon/service_notify.h"
+#include "sidecar/daemon/watchdog.h"
 #include "sidecar/engine/models/model.h"
 #include "sidecar/engine/token_bytes.h"
+#include "sidecar/metrics/metrics_server.h"
 #include "sidecar/model/gguf.h"
 #include "sidecar/preflight/host_checks.h"
 #include "sidecar/preflight/instance_lock.h"
@@ -70,6 +73,8 @@ struct Daemon::Body {
   std::unique_ptr<Model> model;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatRenderer> renderer;
+  std::unique_ptr<GrammarCompiler> grammars;
+  WireFamily wire_family = WireFamily::kChatMl;
   std::string model_json;
   std::unique_ptr<KvArena> arena;
   std::unique_ptr<Engine> engine;
@@ -80,10 +85,15 @@ struct Daemon::Body {
   SpscQueue<ControlReply> control_replies{256};
   Waker ingress_waker;
   Waker control_waker;
+  std::vector<uint64_t> reload_tickets;     // of operators, not answered yet
   std::unique_ptr<Conductor> conductor;
   std::unique_ptr<RingIngress> ingress;
   std::unique_ptr<ControlServer> control;
+  std::unique_ptr<MetricsServer> metrics;
 
+  Counter conductor_rounds;
+  Counter engine_rounds;
+  Watchdog watchdog{NotifyService};
   std::atomic<bool> stop_front{false};      // ingress and control
   std::atomic<bool> stop_conductor{false};
   std::atomic<bool> stop_back{false};       // engine, text, journal
@@ -91,6 +101,25 @@ struct Daemon::Body {
   std::thread conductor_thread;
   std::vector<std::thread> back;
 };
+
+bool Daemon::ReadFigures(Body& body, Figures* out) {
+  constexpr uint64_t kLimitMs = 1000;
+  std::optional<Figures> figures = body.conductor->ReadFigures(kLimitMs);
+  if (!figures) return false;
+  const IngressCounters& ingress = body.ingress->counters();
+  const auto add = [&](const char* name, const Counter& counter) {
+    figures->emplace_back(name, static_cast<double>(counter.value()));
+  };
+  add("clients", ingress.attachments);
+  add("clients_attached_total", ingress.attached);
+  add("clients_refused_total", ingress.attach_refused);
+  add("requests_total", ingress.requests);
+  add("requests_refused_total", ingress.refusals);
+  add("slow_consumers_total", ingress.slow_consumers);
+  add("lost_wakes_total", ingress.lost_wakes);
+  *out = std::move(*figures);
+  return true;
+}
 
 Daemon::Daemon() : body_(std::make_unique<Body>()) {}
 
@@ -111,6 +140,11 @@ int Daemon::OpenModel(const DaemonOptions& options, CheckedModel checked, std::s
     if (terminal && percent != shown) {
       std::fprintf(stderr, "\rloading model: %3u %%%s", static_cast<unsigned>(percent),
                    percent == 100 ? "\n" : "");
+    }
+    // A large model on a slow disk takes longer than a service manager waits unasked.
+    if (percent != shown) {
+      NotifyService(fmt::format("STATUS=loading model, {} %\nEXTEND_TIMEOUT_USEC=60000000",
+                                percent));
     }
     shown = percent;
   };
@@ -134,10 +168,22 @@ int Daemon::OpenModel(const DaemonOptions& options, CheckedModel checked, std::s
     if (!renderer.ok()) return kExitNoInput;
   }
   body.renderer = renderer.Take();
-  body.text = std::make_unique<TextThread>(*body.renderer, *body.tokenizer);
+  Result<std::unique_ptr<GrammarCompiler>> grammars =
+      GrammarCompiler::Create(*body.tokenizer, error);
+  if (!grammars.ok()) return kExitNoInput;
+  body.grammars = grammars.Take();
+  ModelSigns signs;
+  signs.architecture = file.String("general.architecture").value_or("");
+  signs.template_source = source;
+  signs.has_token = [&](std::string_view text) {
+    return body.tokenizer->Encode(text, true).tokens.size() == 1;
+  };
+  body.wire_family = ChooseWireFamily(signs);
+  const WireFormat& format = WireFormatOf(body.wire_family);
+  body.text = std::make_unique<TextThread>(*body.renderer, *body.tokenizer, format, *body.grammars);
 
-  LogInfo("daemon", "model_loaded kernels={} fingerprint={} weight_bytes={}", kernels->name,
-          body.model->FingerprintHex(), body.model->weight_bytes());
+  LogInfo("daemon", "model_loaded kernels={} fingerprint={} weight_bytes={} wire_format={}",
+          kernels->name, body.model->FingerprintHex(), body.model->weight_bytes(), format.name);
   if (const int code = OpenEngine(options, ReadTokenBytes(file), error); code != 0) return code;
   body.model_json = ModelJson(file, *body.model,
                               {ResolveModelPath(options.model), own_template, body.arena->slots(),
@@ -154,6 +200,9 @@ int Daemon::OpenEngine(const DaemonOptions& options, std::vector<std::string> to
     const auto id = static_cast<TokenId>(token);
     if (body.tokenizer->IsEndOfGeneration(id)) engine.end_tokens.push_back(id);
   }
+  const std::string_view stop = WireFormatOf(body.wire_family).stop;
+  const std::vector<TokenId> stop_tokens = body.tokenizer->Encode(stop, true).tokens;
+  if (stop_tokens.size() == 1) engine.end_tokens.push_back(stop_tokens[0]);
   const Result<uint32_t> slots = KvSlotCount(options.kv_bytes, body.model->kv_geometry(), error);
   if (!slots.ok()) return kExitConfig;
   Result<std::unique_ptr<KvArena>> arena = KvArena::Create(body.model->kv_geometry(), *slots);
@@ -196,15 +245,56 @@ int Daemon::OpenState(const DaemonOptions& options, std::string* error) {
   return 0;
 }
 
+ConductorSettings Daemon::SettingsOf(const DaemonOptions& options) const {
+  ConductorSettings settings;
+  settings.turns = options.turns;
+  settings.turns.context_tokens = body_->model->parameters().context;
+  settings.turns.slot_bytes = body_->arena->slot_bytes();
+  settings.router = options.router;
+  settings.grants = options.grants;
+  settings.phases = options.phases;
+  settings.catalog = {options.catalog.bytes_max, options.catalog.versions_max};
+  return settings;
+}
+
+bool Daemon::reload_requested() {
+  Body& body = *body_;
+  while (const std::optional<uint64_t> ticket = body.conductor->TakeReloadRequest()) {
+    body.reload_tickets.push_back(*ticket);
+  }
+  return !body.reload_tickets.empty();
+}
+
+bool Daemon::CanFinishReload() {
+  return body_->conductor->HasRoomForReload() && body_->ingress->HasRoomForLimits();
+}
+
+void Daemon::FinishReload(const DaemonOptions* changed, const Status& status, std::string text) {
+  Body& body = *body_;
+  ReloadOutcome outcome;
+  outcome.tickets = std::exchange(body.reload_tickets, {});
+  outcome.code = static_cast<int32_t>(status.code());
+  outcome.text = std::move(text);
+  if (changed != nullptr) {
+    body.options.drain_timeout_ms = changed->drain_timeout_ms;
+    body.ingress->ChangeLimits({changed->ingress.attachments_max,
+                                changed->ingress.attachment.in_flight_max,
+                                changed->ingress.spin_us});
+    outcome.settings = SettingsOf(*changed);
+  }
+  body.conductor->FinishReload(std::move(outcome));
+}
+
 int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
   Body& body = *body_;
+  const ConductorSettings settings = SettingsOf(options);
   ConductorOptions conductor;
-  conductor.turns = options.turns;
-  conductor.turns.context_tokens = body.model->parameters().context;
-  conductor.turns.slot_bytes = body.arena->slot_bytes();
-  conductor.router = options.router;
-  conductor.grants = options.grants;
+  conductor.turns = settings.turns;
+  conductor.router = settings.router;
+  conductor.grants = settings.grants;
+  conductor.phases = settings.phases;
   conductor.model = body.model->FingerprintHex();
+  conductor.wire_family = body.wire_family;
   conductor.model_json = std::move(body.model_json);
   conductor.kv_slots = body.arena->slots();
   body.conductor = std::make_unique<Conductor>(
@@ -228,6 +318,17 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
     return kExitCannotCreate;
   }
   body.ingress = ingress.Take();
+  if (!options.metrics_listen.empty()) {
+    std::string words;
+    Result<std::unique_ptr<MetricsServer>> metrics = MetricsServer::Create(
+        options.metrics_listen, [&body](Figures* out) { return ReadFigures(body, out); }, &words);
+    if (!metrics.ok()) {
+      *error = fmt::format("metrics.listen: cannot listen on {}: {}", options.metrics_listen,
+                           words);
+      return kExitCannotCreate;
+    }
+    body.metrics = metrics.Take();
+  }
   if (options.control_endpoint.empty()) return 0;
   Result<std::unique_ptr<ControlServer>> control = ControlServer::Create(
       options.control_endpoint, body.control_requests, body.conductor->waker(),
@@ -259,8 +360,9 @@ int Daemon::Start(const DaemonOptions& options, std::string* error) {
   if (const int code = OpenModel(options, std::move(model), error); code != 0) return code;
   if (const int code = OpenSockets(options, error); code != 0) return code;
   StartThreads();
-  NotifyService("READY=1\nSTATUS=serving");
-  LogInfo("daemon", "ready socket={}", options.ingress.socket_path);
+  body.watchdog.Watch("conductor", body.conductor_rounds, body.conductor->waker());
+  body.watchdog.Watch("engine", body.engine_rounds, body.engine->waker());
+  body.watchdog.Start(Watchdog::PeriodNsFromEnvironment(), MonotonicNs());
   return 0;
 }
 
@@ -269,7 +371,11 @@ void Daemon::StartThreads() {
   body.back.emplace_back([&body] {
     NameThread("kairos-engine");
     RunUntil(body.stop_back, body.engine->waker(),
-             [&body] { return body.engine->DoWork(MonotonicNs()); }, -1);
+             [&body] {
+               body.engine_rounds.Add();
+               return body.engine->DoWork(MonotonicNs());
+             },
+             -1);
   });
   body.back.emplace_back([&body] {
     NameThread("kairos-text");
@@ -283,6 +389,7 @@ void Daemon::StartThreads() {
     NameThread("kairos-conduct");
     Conductor& conductor = *body.conductor;
     while (!body.stop_conductor.load(std::memory_order_acquire)) {
+      body.conductor_rounds.Add();
       if (conductor.DoWork(MonotonicNs())) continue;
       conductor.waker().Prepare();
       if (!conductor.DoWork(MonotonicNs())) conductor.waker().Sleep(conductor.SleepMs());
@@ -303,15 +410,20 @@ void Daemon::StartThreads() {
   });
 }
 
+void Daemon::LookAfterThreads() { body_->watchdog.Look(MonotonicNs()); }
+
 void Daemon::Stop(bool now) {
   Body& body = *body_;
   if (body.front.empty()) return;
   NotifyService("STOPPING=1\nSTATUS=draining");
   body.ingress->SetDraining(true);
   body.conductor->RequestDrain();
-  const auto wait_idle = [&body](uint64_t limit_ms) {
+  const auto wait_idle = [&body, this](uint64_t limit_ms) {
     const uint64_t until_ns = MonotonicNs() + limit_ms * 1'000'000;
-    while (body.conductor->turns_open() > 0 && MonotonicNs() < until_ns) usleep(5'000);
+    while (body.conductor->turns_open() > 0 && MonotonicNs() < until_ns) {
+      LookAfterThreads();
+      usleep(5'000);
+    }
   };
   if (!now) wait_idle(body.options.drain_timeout_ms);
   // What is still open is cancelled; cancelled turns are committed like any other.
@@ -326,6 +438,7 @@ void Daemon::Stop(bool now) {
   body.control_waker.Interrupt();
   for (std::thread& thread : body.front) thread.join();
   body.front.clear();
+  body.metrics.reset();
   body.stop_conductor.store(true, std::memory_order_release);
   body.conductor->waker().Interrupt();
   body.conductor_thread.join();

@@ -21,6 +21,7 @@ namespace kairos {
 struct DaemonOptions {
   std::string model;             // path, or the name of a fetched model
   std::string control_endpoint;  // path of the control socket; empty: none
+  std::string metrics_listen;    // "127.0.0.1:9464"; empty: none
   uint64_t kv_bytes = 1ull << 30;
   uint64_t drain_timeout_ms = 10'000;
   IngressOptions ingress;
@@ -29,6 +30,7 @@ struct DaemonOptions {
   TurnLimits turns;
   RouterLimits router;
   std::vector<NamespaceGrant> grants;
+  PhaseLimits phases;
 };
 
 class Daemon {
@@ -37,22 +39,37 @@ class Daemon {
   ~Daemon();
 
   // Takes the lock, loads the model, opens the catalog and the sockets, starts the threads. On
-  // failure returns an exit code with *error in words for people; 0 when ready. Blocks for seconds.
+  // failure returns an exit code with *error in words for people; 0 when it serves. Blocks for
+  // seconds.
   int Start(const DaemonOptions& options, std::string* error);
   // Refuses new turns, lets open ones end, cancels them when the time-out is over, then stops every
   // thread. `now` skips the waiting. Blocks.
   void Stop(bool now);
+  // Every 50 ms or so while it serves: tells the service manager that no thread hangs.
+  void LookAfterThreads();
   // An operator asked for it.
   bool drain_requested() const;
 
+  // An operator asked for the settings to be read again; true until FinishReload().
+  bool reload_requested();
+  // FinishReload() may be called; false where a thread has not taken the last one yet.
+  bool CanFinishReload();
+  // Tells the operators that asked how it ended, and, where `changed` is not null, hands what may
+  // change at run time to the threads that own it. The rest of *changed is as it was at the start.
+  void FinishReload(const DaemonOptions* changed, const Status& status, std::string text);
+
  private:
   struct Body;
+  // On the metrics thread.
+  static bool ReadFigures(Body& body, Figures* out);
   int OpenModel(const DaemonOptions& options, CheckedModel checked, std::string* error);
   // Reserves KV memory for the opened model and makes the engine over both.
   int OpenEngine(const DaemonOptions& options, std::vector<std::string> token_bytes,
                  std::string* error);
   int OpenState(const DaemonOptions& options, std::string* error);
   int OpenSockets(const DaemonOptions& options, std::string* error);
+  // What the conductor may be given anew, with what only the opened model knows.
+  ConductorSettings SettingsOf(const DaemonOptions& options) const;
   void StartThreads();
 
   std::unique_ptr<Body> body_;

@@ -15,11 +15,11 @@ namespace kairos {
 SignalWatch::SignalWatch() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : {SIGTERM, SIGINT}) sigaddset(&set, number);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, number);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
-  // A reload is not offered; the default would end the daemon when its terminal closes.
-  std::signal(SIGHUP, SIG_IGN);
+  // A segment or a catalog over RLIMIT_FSIZE is an error of that call, not the end.
+  std::signal(SIGXFSZ, SIG_IGN);
   const int signals = signalfd(-1, &set, SFD_CLOEXEC);
   std::thread([this, signals] { Read(signals); }).detach();
 }
@@ -27,6 +27,10 @@ SignalWatch::SignalWatch() {
 void SignalWatch::Read(int signals) {
   signalfd_siginfo taken;
   while (read(signals, &taken, sizeof(taken)) == sizeof(taken)) {
+    if (taken.ssi_signo == SIGHUP) {
+      reload_.store(true);
+      continue;
+    }
     switch (stage_.exchange(Stage::kEnding)) {
       case Stage::kStarting:
         // Nobody is served yet and nothing waits to be written.
@@ -38,10 +42,13 @@ void SignalWatch::Read(int signals) {
   }
 }
 
-void SignalWatch::Serve(const std::function<bool()>& stop) {
+void SignalWatch::EndStart() {
   Stage starting = Stage::kStarting;
   stage_.compare_exchange_strong(starting, Stage::kServing);
-  while (stage_.load() == Stage::kServing && !stop()) {
+}
+
+void SignalWatch::Serve(const std::function<bool()>& look) {
+  while (stage_.load() == Stage::kServing && !look()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   stage_.store(Stage::kEnding);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What SIGTERM and SIGINT mean: during the start they end the process at once with 128 + their
-// number, while it serves they ask for a drain, and during the drain they end it with 0.
+// number, while it serves they ask for a drain, and during the drain they end it with 0. SIGHUP
+// asks for the settings to be read again; one that comes during the start waits until it serves.
 // Owner: the main thread; a thread of its own reads the signals until the process ends.
 #pragma once
 
@@ -17,8 +18,13 @@ class SignalWatch {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  // The start is over. Blocks until a signal came or `stop()` says yes; looks every 50 ms.
-  void Serve(const std::function<bool()>& stop);
+  // The start is over: from now on a signal asks for a drain. To be called before anybody hears
+  // that the sidecar serves, who may want it to end at once.
+  void EndStart();
+  // Calls `look` every 50 ms until it says yes or a signal to end came.
+  void Serve(const std::function<bool()>& look);
+  // Whether SIGHUP came since the last call.
+  bool TakeReload() { return reload_.exchange(false); }
 
  private:
   enum class Stage { kStarting, kServing, kEnding };
@@ -26,6 +32,8 @@ class SignalWatch {
 
   // Sequentially consistent, the default: it changes twice in the life of the process.
   std::atomic<Stage> stage_{Stage::kStarting};
+  // As above: what it asks for is read from files, and publishes nothing.
+  std::atomic<bool> reload_{false};
 };
 
 }  // namespace kairos

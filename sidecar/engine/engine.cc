@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/spsc_queue.h"
 #include "sidecar/engine/forward.h"
+#include "sidecar/engine/mask_thread.h"
 #include "sidecar/engine/sampler.h"
 #include "sidecar/engine/step_budget.h"
 #include "sidecar/engine/stop_matcher.h"
@@ -48,6 +49,8 @@ struct Running {
   uint64_t first_token_ns = 0;
   uint64_t model_ns = 0;
   uint64_t logits_hash = 0;
+  uint32_t forced = 0;          // tokens that the grammar left no choice in
+  std::vector<uint32_t> mask;   // of the next token, where there is a constraint
   bool finished = false;
 
   uint32_t left() const { return static_cast<uint32_t>(spec.tokens.size()) - computed; }
@@ -87,8 +90,11 @@ class BatchEngine final : public Engine {
   void PlanStep();
   void AddSegment(Running& sequence, uint32_t count);
   void RunStep();
+  void PlanMasks();
   void SampleStep();
+  void AcceptSampled(uint64_t now_ns);
   void AcceptToken(Running& sequence, Sample&& sample, uint64_t now_ns);
+  void FollowForced(Running& sequence, uint64_t now_ns);
   void Finish(Running& sequence, FinishCause cause, uint64_t now_ns);
   void Push(EngineEvent&& event);
   bool FlushEvents();
@@ -119,8 +125,11 @@ class BatchEngine final : public Engine {
   std::vector<Running*> sampled_;  // of each logits row
   std::vector<Sample> samples_;
   std::vector<Sampler> samplers_;
+  std::vector<MaskJob> masks_;  // of the constrained among sampled_, in their order
+  std::vector<TokenId> forced_;
   uint32_t decode_rows_ = 0;
   uint32_t prefill_tokens_ = 0;
+  MaskThread mask_thread_;  // last: its thread reads the above
 };
 
 uint32_t SlotsPerBlock(Fidelity fidelity) { return fidelity == Fidelity::kExact ? 2 : 1; }
@@ -274,19 +283,34 @@ void BatchEngine::PlanStep() {
   }
 }
 
+void BatchEngine::PlanMasks() {
+  masks_.clear();
+  for (Running* sequence : sampled_) {
+    TokenConstraint* constraint = sequence->spec.constraint.get();
+    if (constraint == nullptr) continue;
+    sequence->mask.resize(MaskWords(model_.parameters().vocabulary));
+    masks_.push_back({constraint, sequence->mask,
+                      sequence->spec.max_new_tokens - sequence->generated(), false});
+  }
+}
+
 void BatchEngine::SampleStep() {
   samples_.resize(sampled_.size());
   const uint32_t vocabulary = model_.parameters().vocabulary;
   pool_.Run(static_cast<uint32_t>(sampled_.size()), [&](uint32_t row, uint32_t worker) {
     const SequenceSpec& spec = sampled_[row]->spec;
     samples_[row] = samplers_[worker].Draw(spec.sampling, spec.tokens,
-                                           std::span<float>(forward_.logits(row), vocabulary));
+                                           std::span<float>(forward_.logits(row), vocabulary),
+                                           sampled_[row]->mask);
   });
 }
 
 void BatchEngine::RunStep() {
   const uint64_t begin = MonotonicNs();
+  PlanMasks();
+  mask_thread_.Begin(masks_);
   forward_.Run(segments_);
+  mask_thread_.Wait();
   SampleStep();
   const uint64_t end = MonotonicNs();
   budget_.Observe(decode_rows_, prefill_tokens_, end - begin);
@@ -294,8 +318,7 @@ void BatchEngine::RunStep() {
     planned_[i]->computed += segments_[i].count;
     planned_[i]->model_ns += end - begin;
   }
-  for (size_t i = 0; i < sampled_.size(); ++i)
-    AcceptToken(*sampled_[i], std::move(samples_[i]), end);
+  AcceptSampled(end);
   for (Running* sequence : planned_) {
     if (!sequence->samples() && sequence->left() == 0)
       Finish(*sequence, FinishCause::kPrefilled, end);
@@ -307,10 +330,44 @@ void BatchEngine::RunStep() {
   counters_.step_ns.fetch_add(end - begin, std::memory_order_relaxed);
 }
 
+void BatchEngine::AcceptSampled(uint64_t now_ns) {
+  auto mask = masks_.begin();
+  for (size_t i = 0; i < sampled_.size(); ++i) {
+    Running& sequence = *sampled_[i];
+    if (sequence.spec.constraint != nullptr && !(mask++)->done) {
+      Finish(sequence, FinishCause::kConstraintFailed, now_ns);
+      continue;
+    }
+    AcceptToken(sequence, std::move(samples_[i]), now_ns);
+    FollowForced(sequence, now_ns);
+  }
+}
+
+// Where the grammar leaves no choice, the model need not be asked: the forced tokens are taken at
+// once and computed together in the next step.
+void BatchEngine::FollowForced(Running& sequence, uint64_t now_ns) {
+  if (sequence.spec.constraint == nullptr || sequence.finished) return;
+  // Log-probabilities are those of logits, which forced tokens do not have.
+  if (sequence.spec.sampling.want_logprobs) return;
+  sequence.spec.constraint->Forced(&forced_);
+  for (const TokenId token : forced_) {
+    if (sequence.finished) return;
+    Sample sample;
+    sample.token = token;
+    ++sequence.forced;
+    AcceptToken(sequence, std::move(sample), now_ns);
+  }
+}
+
 void BatchEngine::AcceptToken(Running& sequence, Sample&& sample, uint64_t now_ns) {
   const SamplingParams& params = sequence.spec.sampling;
   if (sequence.first_token_ns == 0) sequence.first_token_ns = now_ns;
-  if (params.logits_hash)
+  const bool ends = !params.ignore_eos && end_tokens_.contains(sample.token);
+  if (sequence.spec.constraint != nullptr && !ends &&
+      !sequence.spec.constraint->Consume(sample.token)) {
+    return Finish(sequence, FinishCause::kConstraintFailed, now_ns);
+  }
+  if (params.logits_hash && sample.logits_hash != 0)
     sequence.logits_hash = HashChain(sequence.logits_hash, sample.logits_hash);
   sequence.spec.tokens.push_back(sample.token);
   EngineEvent event;
@@ -323,7 +380,7 @@ void BatchEngine::AcceptToken(Running& sequence, Sample&& sample, uint64_t now_n
   event.time_ns = now_ns;
   Push(std::move(event));
   const size_t token = static_cast<size_t>(sample.token);
-  if (!params.ignore_eos && end_tokens_.contains(sample.token)) {
+  if (ends) {
     Finish(sequence, FinishCause::kEndToken, now_ns);
   } else if (token < options_.token_bytes.size() &&
              sequence.stops.Append(options_.token_bytes[token])) {
@@ -341,6 +398,7 @@ void BatchEngine::Finish(Running& sequence, FinishCause cause, uint64_t now_ns) 
   event.id = sequence.spec.id;
   event.cause = cause;
   event.computed = sequence.computed;
+  event.forced = sequence.forced;
   const uint64_t started = sequence.first_step_ns;
   const uint64_t spoke = sequence.first_token_ns;
   event.queue_ns = (started == 0 ? now_ns : started) - sequence.submit_ns;

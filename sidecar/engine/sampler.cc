@@ -2,6 +2,7 @@
 #include "sidecar/engine/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -175,14 +176,43 @@ TokenId Sampler::DrawNoisy(const SamplingParams& params, uint64_t position,
   return chosen;
 }
 
+namespace {
+
+bool IsAllowed(std::span<const uint32_t> mask, TokenId token) {
+  return (mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
+}
+
+TokenId FirstAllowed(std::span<const uint32_t> mask) {
+  for (size_t word = 0; word < mask.size(); ++word) {
+    if (mask[word] != 0) return static_cast<TokenId>(word * 32) + std::countr_zero(mask[word]);
+  }
+  return 0;
+}
+
+void ApplyMask(std::span<const uint32_t> mask, std::span<float> logits) {
+  for (size_t word = 0; word * 32 < logits.size(); ++word) {
+    const uint32_t allowed = mask[word];
+    if (allowed == UINT32_MAX) continue;
+    const size_t end = std::min(logits.size(), word * 32 + 32);
+    for (size_t i = word * 32; i < end; ++i) {
+      if ((allowed >> (i % 32) & 1) == 0) logits[i] = kLowest;
+    }
+  }
+}
+
+}  // namespace
+
 Sample Sampler::Draw(const SamplingParams& params, std::span<const TokenId> tokens,
-                     std::span<float> logits) {
+                     std::span<float> logits, std::span<const uint32_t> mask) {
   Sample sample;
   if (params.logits_hash) sample.logits_hash = HashBytes(logits.data(), logits.size_bytes());
   if (params.want_logprobs) raw_.assign(logits.begin(), logits.end());
+  if (!mask.empty()) ApplyMask(mask, logits);
   ApplyPenalties(params, tokens, logits);
   sample.token = params.temperature > 0.0f ? DrawNoisy(params, tokens.size(), logits)
                                            : static_cast<TokenId>(GreatestIndex(logits));
+  // Where biases ban all that the grammar allows, the grammar prevails.
+  if (!mask.empty() && !IsAllowed(mask, sample.token)) sample.token = FirstAllowed(mask);
   if (params.want_logprobs) ReportLogprobs(params, raw_, &sample);
   return sample;
 }

@@ -2,9 +2,9 @@
 // From logits to a token. A pure function of (parameters, tokens so far, logits): the noise is
 // keyed by seed and position, so the same prefix gives the same token whoever computes it and when.
 //
-// Order: logit biases, repetition and presence penalty over the window, temperature, top-k, top-p,
-// min-p, then the largest of logit plus Gumbel noise. Log-probabilities are those of the untouched
-// logits. A logit that is not a number never wins.
+// Order: the mask of a grammar, logit biases, repetition and presence penalty over the window,
+// temperature, top-k, top-p, min-p, then the largest of logit plus Gumbel noise. Log-probabilities
+// are those of the untouched logits. A logit that is not a number never wins.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,9 @@ struct Sample {
 class Sampler {
  public:
   // `tokens` is all before the one drawn: its position is tokens.size(). `logits` is changed.
+  // `mask` has a bit for each token that may be drawn (token_constraint.h), or is empty: all may.
   Sample Draw(const SamplingParams& params, std::span<const TokenId> tokens,
-              std::span<float> logits);
+              std::span<float> logits, std::span<const uint32_t> mask = {});
 
  private:
   struct Candidate {

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/units.h"
+#include "sidecar/engine/token_constraint.h"
 
 namespace kairos {
 
@@ -46,6 +48,8 @@ struct SequenceSpec {
   // before the first step (copy-on-write). Otherwise they are already in place.
   SlotId open_source[2] = {kNoSlot, kNoSlot};
   SamplingParams sampling;
+  // Null: any token may come. Copies of a spec share it, so only one of them may run.
+  std::shared_ptr<TokenConstraint> constraint;
   int32_t priority = 0;
   uint64_t deadline_ns = 0;  // monotonic; 0: none
 };
@@ -61,7 +65,8 @@ enum class FinishCause : int32_t {
   kStopString,
   kCancelled,
   kDeadline,
-  kPrefilled
+  kPrefilled,
+  kConstraintFailed,  // the grammar reached its work limits; the last token is not in the log
 };
 
 struct EngineEvent {
@@ -75,6 +80,7 @@ struct EngineEvent {
   // kFinished. KV of the first `computed` tokens (context and generated) is in the slots.
   FinishCause cause = FinishCause::kLength;
   uint32_t computed = 0;
+  uint32_t forced = 0;        // of the generated tokens, those that a grammar left no choice in
   uint64_t queue_ns = 0;    // submit to first step
   uint64_t prefill_ns = 0;  // first step to first token
   uint64_t decode_ns = 0;   // first token to end

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "shm/doorbell.h"
 
 namespace kairos {
@@ -213,8 +214,7 @@ void Attachment::Deliver(Reply&& reply, uint64_t now_ns) {
     return;
   }
   active_ns_ = now_ns;
-  const bool is_stream = reply.kind == ReplyKind::kText || reply.kind == ReplyKind::kToolCall ||
-                         reply.kind == ReplyKind::kLogprobs;
+  const bool is_stream = IsStream(reply.kind);
   if (found->second.is_slow) {
     if (is_stream) return;
     if (reply.kind == ReplyKind::kFinal) {
@@ -296,6 +296,11 @@ void Attachment::Expel(Violation violation, int32_t code, int32_t detail, const 
                        uint64_t now_ns) {
   if (phase_ != Phase::kLive) return;
   ports_->counters->poisoned[static_cast<size_t>(violation)].Add(violation != Violation::kNone);
+  uint64_t left_out = 0;
+  if (violation != Violation::kNone && ports_->violations.Admit(now_ns, &left_out)) {
+    LogWarn("ingress", "client_expelled uid={} pid={} violation={} left_out={}", peer_.uid,
+            peer_.pid, ViolationName(violation), left_out);
+  }
   Reply reply;
   reply.kind = ReplyKind::kError;
   reply.code = code;

@@ -17,6 +17,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/log_throttle.h"
 #include "base/spsc_queue.h"
 #include "shm/attach.h"
 #include "shm/counters.h"
@@ -67,6 +68,7 @@ struct IngressPorts {
   SpscQueue<Request>* requests = nullptr;
   IngressCounters* counters = nullptr;
   bool pushed = false;  // the conductor has to be woken
+  LogThrottle violations;
 };
 
 class Attachment {

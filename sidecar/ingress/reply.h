@@ -13,7 +13,8 @@ namespace kairos {
 
 enum class ReplyKind : int32_t {
   kAccepted,   // session, version
-  kText,       // text, tokens
+  kText,       // text, tokens; detail: a KAIROS_DETAIL_CALL_* where it is a broken call
+  kReasoning,  // text, tokens
   kToolCall,   // text
   kLogprobs,   // text
   kFinal,      // final
@@ -21,6 +22,12 @@ enum class ReplyKind : int32_t {
   kResult,     // of a session or context request: session, version, text, sessions
   kDetached,   // everything of the attachment is released
 };
+
+// What streams while a turn runs; the others end a request or begin it.
+inline bool IsStream(ReplyKind kind) {
+  return kind == ReplyKind::kText || kind == ReplyKind::kReasoning ||
+         kind == ReplyKind::kToolCall || kind == ReplyKind::kLogprobs;
+}
 
 struct Reply {
   ReplyKind kind = ReplyKind::kResult;

@@ -11,7 +11,8 @@ namespace {
 RecordType TypeOf(ReplyKind kind) {
   switch (kind) {
     case ReplyKind::kAccepted: return RecordType::kAccepted;
-    case ReplyKind::kText: return RecordType::kText;
+    case ReplyKind::kText:
+    case ReplyKind::kReasoning: return RecordType::kText;
     case ReplyKind::kToolCall: return RecordType::kToolCall;
     case ReplyKind::kLogprobs: return RecordType::kLogprobs;
     case ReplyKind::kFinal: return RecordType::kFinal;
@@ -20,10 +21,6 @@ RecordType TypeOf(ReplyKind kind) {
     case ReplyKind::kDetached: break;
   }
   return RecordType::kResult;
-}
-
-bool IsStream(ReplyKind kind) {
-  return kind == ReplyKind::kText || kind == ReplyKind::kToolCall || kind == ReplyKind::kLogprobs;
 }
 
 uint64_t SizeOf(const Reply& reply) {
@@ -41,7 +38,7 @@ RecordType ReplyWriter::Encode(const Reply& reply, Payload* out) const {
   ReplyFields fields;
   fields.session_id = reply.session.value;
   fields.version = reply.version;
-  fields.code = reply.code;
+  fields.code = reply.kind == ReplyKind::kReasoning ? kReasoningText : reply.code;
   fields.detail = reply.detail;
   fields.text = reply.text;
   fields.tokens = reply.tokens;
@@ -77,9 +74,9 @@ bool ReplyWriter::MergeText(Reply& reply) {
   const auto last = std::find_if(waiting_.rbegin(), waiting_.rend(), [&](const Waiting& one) {
     return one.request_id == reply.id.value;
   });
-  if (last == waiting_.rend() || last->encoded || last->reply.kind != ReplyKind::kText) {
-    return false;
-  }
+  if (last == waiting_.rend() || last->encoded || last->reply.kind != reply.kind) return false;
+  // A broken call stays apart from the text around it.
+  if (last->reply.detail != 0 || reply.detail != 0) return false;
   const uint64_t added = reply.text.size() + reply.tokens.size() * sizeof(TokenId);
   last->reply.text += reply.text;
   last->reply.tokens.insert(last->reply.tokens.end(), reply.tokens.begin(), reply.tokens.end());
@@ -108,7 +105,8 @@ ReplyWriter::Outcome ReplyWriter::Write(Reply&& reply) {
   if (IsStream(reply.kind) && waiting_bytes_ + SizeOf(reply) > limits_.text_bytes_max) {
     return Outcome::kOverText;
   }
-  if (reply.kind == ReplyKind::kText && MergeText(reply)) return Outcome::kTaken;
+  const bool may_merge = reply.kind == ReplyKind::kText || reply.kind == ReplyKind::kReasoning;
+  if (may_merge && MergeText(reply)) return Outcome::kTaken;
   Waiting one;
   one.request_id = reply.id.value;
   one.bytes = SizeOf(reply);

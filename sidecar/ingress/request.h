@@ -48,6 +48,10 @@ struct TurnRequest {
   SamplingParams sampling;
   int32_t priority = 0;
   int32_t on_cancel = 0;
+  int32_t tool_choice = 0;       // KAIROS_TOOL_CHOICE_*
+  std::string tool_name;
+  int32_t constraint_kind = 0;   // KAIROS_CONSTRAINT_*
+  std::string constraint;
   uint64_t deadline_ns = 0;      // monotonic; 0: none
 };
 

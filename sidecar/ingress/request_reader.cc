@@ -182,6 +182,47 @@ Status ReadStopsAndBiases(const TurnView& view, SamplingParams* sampling) {
   return Status();
 }
 
+// Without a NUL, which ends the text for the library that reads it.
+Status CheckConstraintText(std::string_view text) {
+  if (!IsUtf8(text)) return BadText("generation constraint: must be UTF-8");
+  if (text.find('\0') != std::string_view::npos) return Bad("generation constraint: holds a NUL");
+  return Status();
+}
+
+Status ReadConstraint(const TurnView& view, TurnRequest* turn) {
+  const int32_t kind = view.fixed().constraint_kind;
+  if (kind < KAIROS_CONSTRAINT_NONE || kind > KAIROS_CONSTRAINT_LARK) {
+    return Bad("generation constraint_kind: one of KAIROS_CONSTRAINT_*");
+  }
+  if ((kind == KAIROS_CONSTRAINT_NONE) != view.constraint().empty()) {
+    return Bad("generation constraint: needs both its kind and its text");
+  }
+  KAIROS_RETURN_IF_ERROR(CheckConstraintText(view.constraint()));
+  const bool ignore_eos = (view.fixed().generation_flags & KAIROS_IGNORE_EOS) != 0;
+  const bool must_call = turn->tool_choice == KAIROS_TOOL_CHOICE_REQUIRED ||
+                         turn->tool_choice == KAIROS_TOOL_CHOICE_NAMED;
+  if (ignore_eos && (kind != KAIROS_CONSTRAINT_NONE || must_call)) {
+    return Bad("KAIROS_IGNORE_EOS: cannot be given with what says where a reply ends");
+  }
+  turn->constraint_kind = kind;
+  turn->constraint = view.constraint();
+  return Status();
+}
+
+Status ReadToolChoice(const TurnView& view, TurnRequest* turn) {
+  const int32_t choice = view.fixed().tool_choice;
+  if (choice < KAIROS_TOOL_CHOICE_AUTO || choice > KAIROS_TOOL_CHOICE_FREE) {
+    return Bad("tool_choice: one of KAIROS_TOOL_CHOICE_*");
+  }
+  if ((choice == KAIROS_TOOL_CHOICE_NAMED) == view.tool_name().empty()) {
+    return Bad("tool_name: to be given with KAIROS_TOOL_CHOICE_NAMED alone");
+  }
+  if (!IsUtf8(view.tool_name())) return BadText("tool_name: must be UTF-8");
+  turn->tool_choice = choice;
+  turn->tool_name = view.tool_name();
+  return Status();
+}
+
 constexpr uint32_t kGenerationFlags =
     KAIROS_AUTO_TEMPERATURE | KAIROS_AUTO_MAX_TOKENS | KAIROS_AUTO_CONTEXT | KAIROS_IGNORE_EOS |
     KAIROS_LOGITS_HASH | KAIROS_DEFAULT_TEMPERATURE | KAIROS_DEFAULT_TOP_P | KAIROS_DEFAULT_TOP_K;
@@ -213,11 +254,13 @@ Status ReadGeneration(const TurnView& view, const RequestLimits& limits, TurnReq
   sampling.want_logprobs = fixed.logprobs != 0;
   sampling.ignore_eos = (fixed.generation_flags & KAIROS_IGNORE_EOS) != 0;
   sampling.logits_hash = (fixed.generation_flags & KAIROS_LOGITS_HASH) != 0;
+  KAIROS_RETURN_IF_ERROR(ReadConstraint(view, turn));
   return ReadStopsAndBiases(view, &sampling);
 }
 
 constexpr uint32_t kTurnFlags =
-    KAIROS_TURN_WHOLE_HISTORY | KAIROS_TURN_NO_GENERATE | KAIROS_TURN_NO_REUSE;
+    KAIROS_TURN_WHOLE_HISTORY | KAIROS_TURN_NO_GENERATE | KAIROS_TURN_NO_REUSE |
+    KAIROS_TURN_ONE_CALL;
 
 Status CheckTurn(const TurnView& view) {
   const WireTurn& fixed = view.fixed();
@@ -262,6 +305,7 @@ Status ReadTurn(PayloadView payload, const RequestLimits& limits, Request* reque
     if (token < 0) return Bad("tokens: at least 0");
   }
   KAIROS_RETURN_IF_ERROR(ReadMessages(view, &turn));
+  KAIROS_RETURN_IF_ERROR(ReadToolChoice(view, &turn));
   KAIROS_RETURN_IF_ERROR(ReadGeneration(view, limits, &turn));
   request->session = {fixed.session_id};
   request->if_version = fixed.if_version;

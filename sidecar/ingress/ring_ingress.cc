@@ -7,13 +7,13 @@
 #include <cerrno>
 #include <utility>
 
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "shm/doorbell.h"
 
@@ -107,7 +107,7 @@ Status RingIngress::Open() {
   descriptor_limit_ = limit.rlim_cur;
   KAIROS_ASSIGN_OR_RETURN(listener_, ListenForClients(options_.socket_path, options_.socket_mode));
   epoll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
-  spare_ = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  KAIROS_RETURN_IF_ERROR(acceptor_.Open());
   if (!epoll_.valid() ||
       !Watch(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListen, 0) ||
       !Watch(epoll_.get(), EPOLL_CTL_ADD, own_waker_.fd(), EPOLLIN, kWaker, 0)) {
@@ -124,6 +124,7 @@ int RingIngress::DoWork(uint64_t now_ns) {
   done += TakeReplies(now_ns);
   if (now_ns >= next_poll_ns_) {
     next_poll_ns_ = now_ns + kPollPeriodNs;
+    TakeLimits();
     done += PollEvents(0);
   }
   RunTimers(now_ns);
@@ -133,6 +134,20 @@ int RingIngress::DoWork(uint64_t now_ns) {
   }
   FinishRound();
   return done;
+}
+
+void RingIngress::ChangeLimits(IngressLimits limits) {
+  const bool sent = limits_asked_.TryPush(std::move(limits));
+  KAIROS_CHECK(sent);
+  own_waker_.Wake();
+}
+
+void RingIngress::TakeLimits() {
+  while (const std::optional<IngressLimits> limits = limits_asked_.TryPop()) {
+    options_.attachments_max = options_.attachments_per_uid_max = limits->attachments_max;
+    options_.attachment.in_flight_max = limits->in_flight_max;
+    spin_ns_ = spin_ns_max_ = static_cast<uint64_t>(SpinUs(limits->spin_us)) * 1000;
+  }
 }
 
 void RingIngress::FinishRound() {
@@ -332,27 +347,25 @@ void RingIngress::Promote(Attachment& attachment) {
 
 void RingIngress::AcceptClients(uint64_t now_ns) {
   for (int i = 0; i < kAcceptsPerRound; ++i) {
-    int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE) && spare_.valid()) {
-      spare_.Close();
-      Descriptor refused(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (refused.valid()) (void)RefuseClient(refused.get(), PeerCredentials{}, true);
-      refused.Close();
-      spare_ = Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
-      continue;
+    Descriptor socket;
+    switch (acceptor_.Accept(listener_.get(), &socket)) {
+      case Acceptor::Outcome::kNone: return;
+      case Acceptor::Outcome::kAccepted: AcceptOne(std::move(socket), now_ns); break;
+      case Acceptor::Outcome::kWithoutRoom:
+        (void)RefuseClient(socket.get(), PeerCredentials{}, true);
+        socket.Close();
+        acceptor_.Restore();
+        break;
     }
-    if (fd < 0) return;
-    AcceptOne(Descriptor(fd), now_ns);
   }
 }
 
 void RingIngress::AcceptOne(Descriptor socket, uint64_t now_ns) {
   auto peer = ReadPeer(socket.get());
   if (!peer.ok()) return;
-  // Descriptors are given out lowest first, so this number tells how many are in use.
+  constexpr uint64_t kOfOneClient = 4;
   const uint64_t room = std::max<uint64_t>(options_.descriptors_reserved, descriptor_limit_ / 5);
-  const uint64_t needed = static_cast<uint64_t>(socket.get()) + 4;
-  const bool is_short = needed + std::min(room, descriptor_limit_ / 2) > descriptor_limit_;
+  const bool is_short = IsShortOfDescriptors(socket.get(), kOfOneClient + room, descriptor_limit_);
   if (RefuseClient(socket.get(), *peer, is_short)) return;
   while (next_id_ == 0 || attachments_.contains(next_id_)) ++next_id_;
   const AttachmentId id{next_id_++};
@@ -546,7 +559,7 @@ uint64_t RingIngress::Wait(uint64_t now_ns, int max_ms) {
   // A spin that found nothing is shortened next time, down to an eighth.
   spin_ns_ = std::max(spin_ns_ / 2, spin_ns_max_ / 8);
   own_waker_.Prepare();
-  if (!replies_.empty() || !PrepareSleep()) {
+  if (!replies_.empty() || !limits_asked_.empty() || !PrepareSleep()) {
     own_waker_.Finish();
     return MonotonicNs();
   }

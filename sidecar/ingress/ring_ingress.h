@@ -22,6 +22,7 @@
 
 #include "base/spsc_queue.h"
 #include "base/waker.h"
+#include "shm/acceptor.h"
 #include "sidecar/ingress/attachment.h"
 #include "sidecar/ingress/reply.h"
 #include "sidecar/ingress/request.h"
@@ -55,6 +56,13 @@ struct IngressOptions {
   AttachmentLimits attachment;
 };
 
+// What may change while it serves; as in IngressOptions and AttachmentLimits.
+struct IngressLimits {
+  uint32_t attachments_max = 0;  // those that are there stay
+  uint32_t in_flight_max = 0;    // of one client
+  int32_t spin_us = -1;
+};
+
 class RingIngress {
  public:
   // Listens on the socket path; the caller holds the daemon's lock. The queues and wakers outlive
@@ -79,6 +87,10 @@ class RingIngress {
   const IngressCounters& counters() const { return counters_; }
   // Any thread: on refuses new clients with KAIROS_DETAIL_DRAINING; old ones go on.
   void SetDraining(bool on) { draining_.Set(on); }
+  // Main thread only: holds from ingress's next look on, for the clients that are there as well.
+  // HasRoom: the next change can be handed over.
+  bool HasRoomForLimits() { return limits_asked_.HasRoom(); }
+  void ChangeLimits(IngressLimits limits);
   const Incarnation& incarnation() const { return offer_.incarnation; }
   const std::string& socket_path() const { return options_.socket_path; }
 
@@ -103,6 +115,7 @@ class RingIngress {
   void BoundBuffers(Attachment& attachment, uint64_t now_ns);
   int TakeReplies(uint64_t now_ns);
   int SettleBlocked(uint64_t now_ns);
+  void TakeLimits();
   void RunTimers(uint64_t now_ns);
   void Sweep(uint64_t now_ns);
   void PollDemoted(uint64_t now_ns);
@@ -123,9 +136,10 @@ class RingIngress {
   IngressPorts ports_;
   AttachOffer offer_;
   Flag draining_;
+  SpscQueue<IngressLimits> limits_asked_{4};
   Descriptor listener_;
   Descriptor epoll_;
-  Descriptor spare_;  // given up to accept, refuse and close a client when descriptors are out
+  Acceptor acceptor_;
   uint64_t descriptor_limit_ = 0;
   uint32_t next_id_ = 1;
   std::unordered_map<uint32_t, std::unique_ptr<Attachment>> attachments_;

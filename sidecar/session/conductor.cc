@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace kairos {
 namespace {
@@ -40,9 +41,10 @@ Conductor::Conductor(Parts parts, const ConductorOptions& options,
       replies_(PushAndWake(parts.replies, parts.ingress)),
       control_replies_(PushAndWake(parts.control_replies, parts.control)),
       pipeline_({router_, kv_, device_.index(), parts.tokenizer, parts.filter, journal_, text_,
-                 engine_, replies_, options.model},
+                 engine_, replies_, WireFormatOf(options.wire_family), options.model},
                 options.turns),
       operations_({router_, kv_, device_.index(), pipeline_, journal_, options.model}) {
+  operations_.SetPhaseLimits(options.phases);
   pipeline_.SetDeleteWhenIdle([this](SessionId id) { operations_.DeleteIdle(id); });
   for (SessionRecord& record : sessions) router_.Adopt(std::move(record));
   parts_.journal.SetResultWaker(&waker_);
@@ -63,10 +65,12 @@ bool Conductor::DoWork(uint64_t now_ns) {
   worked |= TakeAnswers(now_ns);
   worked |= TakeRequests(now_ns);
   worked |= TakeControl(now_ns);
+  worked |= TakeReloads();
   if (now_ns - looked_ns_ >= kLookIntervalNs) {
     looked_ns_ = now_ns;
     pipeline_.ExpireDeadlines(now_ns);
-    operations_.DeleteExpired(UnixMs(), now_ns);
+    operations_.DeleteExpired(now_ns);
+    operations_.TimeOutPhases(now_ns);
     router_.TrimHeads();
   }
   turns_open_.store(static_cast<uint32_t>(pipeline_.turns_open()), std::memory_order_relaxed);
@@ -95,7 +99,10 @@ bool Conductor::TakeAnswers(uint64_t now_ns) {
   bool journal_drained = false;
   while (std::optional<JournalResult> result = parts_.journal.Poll()) {
     journal_drained = true;
-    if (SessionOperations::IsTicket(result->ticket)) {
+    LogCatalogFault(*result, now_ns);
+    if (result->verb == JournalVerb::kSetLimits) {
+      // Nobody waits for it.
+    } else if (SessionOperations::IsTicket(result->ticket)) {
       operations_.OnJournal(std::move(*result), now_ns);
     } else {
       pipeline_.OnJournal(std::move(*result), now_ns);
@@ -105,6 +112,19 @@ bool Conductor::TakeAnswers(uint64_t now_ns) {
   // The journal may hold a result back for want of room.
   if (journal_drained) parts_.journal.waker().Wake();
   return worked;
+}
+
+void Conductor::LogCatalogFault(const JournalResult& result, uint64_t now_ns) {
+  const Status& status = result.status;
+  const bool worlds_fault =
+      !status.ok() && (status.detail() == KAIROS_DETAIL_STORAGE ||
+                       status.code() == Code::kDataLoss || result.verb == JournalVerb::kSetLimits);
+  // A client can fill the catalog whenever it likes.
+  uint64_t left_out = 0;
+  if (!worlds_fault || !catalog_faults_.Admit(now_ns, &left_out)) return;
+  LogError("state", "catalog_refused verb={} code={} detail={} left_out={} reason=\"{}\"",
+           static_cast<int>(result.verb), static_cast<int>(status.code()), status.detail(),
+           left_out, status.message());
 }
 
 bool Conductor::TakeRequests(uint64_t now_ns) {

@@ -8,15 +8,19 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "base/log_throttle.h"
 #include "base/spsc_queue.h"
 #include "base/waker.h"
+#include "sidecar/chat/wire_format.h"
 #include "sidecar/control/control_request.h"
 #include "sidecar/engine/engine.h"
+#include "sidecar/session/figures_desk.h"
 #include "sidecar/session/session_operations.h"
 #include "sidecar/session/session_router.h"
 #include "sidecar/session/text_thread.h"
@@ -26,11 +30,30 @@
 
 namespace kairos {
 
+// What may change while the sidecar serves; the conductor hands the catalog's part on.
+struct ConductorSettings {
+  TurnLimits turns;
+  RouterLimits router;
+  std::vector<NamespaceGrant> grants;
+  CatalogLimits catalog;
+  PhaseLimits phases;
+};
+
+// How a reading of the settings ended.
+struct ReloadOutcome {
+  std::vector<uint64_t> tickets;              // operators' requests that it answers
+  int32_t code = 0;                           // KAIROS_*
+  std::string text;                           // as ControlVerb::kReload, or why it was refused
+  std::optional<ConductorSettings> settings;  // to hold from now on
+};
+
 struct ConductorOptions {
   TurnLimits turns;
   RouterLimits router;
   std::vector<NamespaceGrant> grants;
+  PhaseLimits phases;
   std::string model;       // fingerprint
+  WireFamily wire_family = WireFamily::kChatMl;  // how the model writes tool calls
   std::string model_json;  // what operators are told of it
   uint32_t kv_slots = 0;
 };
@@ -65,16 +88,29 @@ class Conductor {
   void RequestCancelAll() { cancel_all_.store(true); waker_.Wake(); }
   // An operator asked for a drain over the control socket.
   bool drain_requested() const { return drain_requested_.load(); }
+  // Main thread only: the ticket of an operator's request to read the settings again.
+  std::optional<uint64_t> TakeReloadRequest() { return reloads_asked_.TryPop(); }
+  // Main thread only. HasRoom: the next outcome can be handed over.
+  bool HasRoomForReload() { return reloads_.HasRoom(); }
+  void FinishReload(ReloadOutcome&& outcome);
+  // One thread beside those of the sidecar: the figures of `kairosctl stats`. Blocks for at most
+  // limit_ms; nothing where the conductor does not answer.
+  std::optional<Figures> ReadFigures(uint64_t limit_ms) {
+    return figures_desk_.Read(waker_, limit_ms);
+  }
   uint32_t turns_open() const { return turns_open_.load(std::memory_order_relaxed); }
 
  private:
   bool TakeRequests(uint64_t now_ns);
   bool TakeControl(uint64_t now_ns);
   bool TakeAnswers(uint64_t now_ns);
+  bool TakeReloads();
+  // A line for the operator where the catalog refuses or is damaged: clients only get codes.
+  void LogCatalogFault(const JournalResult& result, uint64_t now_ns);
   bool FlushOutboxes();
   void OnRequest(Request&& request, uint64_t now_ns);
   void OnControl(ControlRequest&& request, uint64_t now_ns);
-  std::vector<std::pair<std::string, double>> Stats() const;
+  Figures Stats() const;
   bool SendToEngine(EngineOrder&& order);
 
   Parts parts_;
@@ -90,6 +126,10 @@ class Conductor {
   Outbox<ControlReply> control_replies_;
   TurnPipeline pipeline_;
   SessionOperations operations_;
+  SpscQueue<uint64_t> reloads_asked_{64};   // to the main thread
+  SpscQueue<ReloadOutcome> reloads_{4};     // from the main thread
+  FiguresDesk figures_desk_;
+  LogThrottle catalog_faults_;
   std::unordered_set<uint32_t> attachments_;
   uint64_t looked_ns_ = 0;      // last look at deadlines and expiry
   std::atomic<bool> drain_{false};

@@ -2,6 +2,7 @@
 // The operators' half of the Conductor: control requests and figures.
 #include <utility>
 
+#include "base/check.h"
 #include "sidecar/session/conductor.h"
 
 namespace kairos {
@@ -23,8 +24,10 @@ RequestKind KindOf(ControlVerb verb) {
 }  // namespace
 
 bool Conductor::TakeControl(uint64_t now_ns) {
+  const std::optional<uint64_t> question = figures_desk_.TakeQuestion();
+  if (question) figures_desk_.Reply(*question, Stats());
   std::optional<ControlRequest> request = parts_.control_requests.TryPop();
-  if (!request) return false;
+  if (!request) return question.has_value();
   OnControl(std::move(*request), now_ns);
   return true;
 }
@@ -44,6 +47,12 @@ void Conductor::OnControl(ControlRequest&& control, uint64_t now_ns) {
     case ControlVerb::kDrain:
       drain_requested_.store(true);
       pipeline_.Drain();
+      return control_replies_.Send(std::move(simple));
+    case ControlVerb::kReload:
+      // The main thread reads the file; TakeReloads() answers.
+      if (uint64_t ticket = control.ticket; reloads_asked_.TryPush(std::move(ticket))) return;
+      simple.code = KAIROS_UNAVAILABLE;
+      simple.text = "too many reloads wait";
       return control_replies_.Send(std::move(simple));
     default:
       break;
@@ -91,7 +100,35 @@ void Conductor::OnControl(ControlRequest&& control, uint64_t now_ns) {
   });
 }
 
-std::vector<std::pair<std::string, double>> Conductor::Stats() const {
+void Conductor::FinishReload(ReloadOutcome&& outcome) {
+  const bool sent = reloads_.TryPush(std::move(outcome));
+  KAIROS_CHECK(sent);
+  waker_.Wake();
+}
+
+bool Conductor::TakeReloads() {
+  std::optional<ReloadOutcome> outcome = reloads_.TryPop();
+  if (!outcome) return false;
+  if (outcome->settings) {
+    pipeline_.SetLimits(outcome->settings->turns);
+    router_.SetLimits(outcome->settings->router, std::move(outcome->settings->grants));
+    operations_.SetPhaseLimits(outcome->settings->phases);
+    JournalCommand command;
+    command.verb = JournalVerb::kSetLimits;
+    command.limits = outcome->settings->catalog;
+    journal_.Send(std::move(command));
+  }
+  for (const uint64_t ticket : outcome->tickets) {
+    ControlReply reply;
+    reply.ticket = ticket;
+    reply.code = outcome->code;
+    reply.text = outcome->text;
+    control_replies_.Send(std::move(reply));
+  }
+  return true;
+}
+
+Figures Conductor::Stats() const {
   const TurnCounters& turns = pipeline_.counters();
   const EngineCounters& engine = parts_.engine.counters();
   const auto number = [](uint64_t value) { return static_cast<double>(value); };
@@ -105,6 +142,7 @@ std::vector<std::pair<std::string, double>> Conductor::Stats() const {
       {"turns_refused_total", number(turns.turns_refused)},
       {"turns_cancelled_total", number(turns.turns_cancelled)},
       {"turns_replayed_total", number(turns.turns_replayed)},
+      {"tool_timeouts_total", number(operations_.tool_timeouts())},
       {"tokens_reused_total", number(turns.tokens_reused)},
       {"tokens_recomputed_total", number(turns.tokens_recomputed)},
       {"tokens_new_total", number(turns.tokens_new)},

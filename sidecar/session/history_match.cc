@@ -2,6 +2,7 @@
 #include "sidecar/session/history_match.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "sidecar/chat/tool_calls.h"
 
@@ -9,21 +10,28 @@ namespace kairos {
 
 namespace {
 
-bool Same(const ChatMessage& stored, const ChatMessage& resent) {
-  if (stored == resent) return true;
-  // An answer is stored as the text the model wrote; its calls may come back as data.
+// An answer is stored as the text that the model wrote; it may come back as the events that clients
+// were told: calls as data, and no reasoning.
+bool MayBeSameAnswer(const ChatMessage& stored, const ChatMessage& resent) {
   return stored.role == "assistant" && resent.role == "assistant" &&
-         stored.tool_calls_json.empty() && !resent.tool_calls_json.empty() &&
-         AnswerHasCalls(stored.content, resent.content, resent.tool_calls_json);
+         stored.tool_calls_json.empty();
 }
 
 }  // namespace
 
-HistoryMatch MatchHistory(const StateVersion& stored, std::span<const ChatMessage> resent) {
+HistoryMatch MatchHistory(const StateVersion& stored, std::span<const ChatMessage> resent,
+                          const WireFormat& format) {
+  std::optional<std::vector<std::string>> tools;  // read only where they are needed
+  const auto same = [&](const ChatMessage& kept, const ChatMessage& sent) {
+    if (kept == sent) return true;
+    if (!MayBeSameAnswer(kept, sent)) return false;
+    if (!tools) tools = ToolNames(stored.tools_json);
+    return AnswerSays(format, kept.content, *tools, sent.content, sent.tool_calls_json);
+  };
   HistoryMatch match;
   const size_t comparable = std::min(stored.messages.size(), resent.size());
   size_t equal = 0;
-  while (equal < comparable && Same(stored.messages[equal].message, resent[equal])) ++equal;
+  while (equal < comparable && same(stored.messages[equal].message, resent[equal])) ++equal;
   if (equal < comparable) match.first_difference = static_cast<int64_t>(equal);
   // A resent history that ends inside the stored one asks for another answer to its last message,
   // which is appended again so that the generation prompt follows it.

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "sidecar/chat/wire_format.h"
 #include "sidecar/state/session_state.h"
 
 namespace kairos {
@@ -20,7 +21,9 @@ struct HistoryMatch {
 
 // Whole-history turns: stored and resent messages are compared one by one; the first difference, or
 // a shorter resent history, cuts the log there. At least one message is always left to append.
-HistoryMatch MatchHistory(const StateVersion& stored, std::span<const ChatMessage> resent);
+// `format` is the model's, to know an answer again by what clients were told of it.
+HistoryMatch MatchHistory(const StateVersion& stored, std::span<const ChatMessage> resent,
+                          const WireFormat& format);
 
 // The stored leading system messages only (start over).
 HistoryMatch KeepSystemOnly(const StateVersion& stored);

@@ -18,6 +18,23 @@
 
 namespace kairos {
 
+// Time since an event, on the monotonic clock, so that setting the wall clock makes nothing old.
+// What lay before this life of the sidecar is known from the wall clock alone, once.
+class Elapsed {
+ public:
+  void Restart() { *this = Elapsed(); }
+  void StartAt(uint64_t before_ms) { *this = Elapsed(), before_ms_ = before_ms; }
+  // Starts to count at the first look after the event.
+  uint64_t Ms(uint64_t now_ns) {
+    if (since_ns_ == 0) since_ns_ = now_ns;
+    return before_ms_ + (now_ns - since_ns_) / 1'000'000;
+  }
+
+ private:
+  uint64_t before_ms_ = 0;
+  uint64_t since_ns_ = 0;  // 0: not looked at yet
+};
+
 struct Session {
   SessionRecord record;
   bool persisted = false;             // the catalog has it
@@ -32,6 +49,8 @@ struct Session {
   std::deque<uint64_t> waiting;       // turns behind it
   std::unordered_set<uint32_t> holders;  // attachments that opened it
   uint64_t idle_since_ns = 0;
+  Elapsed unused;                     // since the last turn was committed
+  Elapsed in_phase;                   // since record.phase was set
 };
 
 }  // namespace kairos

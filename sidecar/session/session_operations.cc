@@ -38,6 +38,12 @@ void CopyText(const std::string& text, char* out, size_t capacity) {
   std::memcpy(out, text.data(), std::min(text.size(), capacity));
 }
 
+// Nobody waits for it: its tail goes first when memory is needed, and its log leaves memory.
+void CoolDown(Session* session) {
+  session->idle_since_ns = 0;
+  if (session->persisted) session->head.reset();
+}
+
 std::string SummaryJson(const StateVersion& version) {
   const nlohmann::ordered_json json = {
       {"version", version.version.value},
@@ -257,6 +263,7 @@ void SessionOperations::OnRewound(Pending& pending, Session& session, JournalRes
     record.message_count = session.head->messages.size();
     record.phase = session.head->phase;
     record.waiting_for = session.head->waiting_for;
+    session.in_phase.Restart();
     session.truncated = true;
     pending.reply(Done(session));
   } else {
@@ -268,11 +275,7 @@ void SessionOperations::OnRewound(Pending& pending, Session& session, JournalRes
 
 void SessionOperations::Release(Request& request, Session& session, OperationReply reply) {
   session.holders.erase(request.attachment.value);
-  if (session.holders.empty() && session.open_turn == 0) {
-    // Nobody holds it: its tail goes first when memory is needed, and its log leaves memory.
-    session.idle_since_ns = 0;
-    if (session.persisted) session.head.reset();
-  }
+  if (session.holders.empty() && session.open_turn == 0) CoolDown(&session);
   reply(Done(session));
 }
 
@@ -305,10 +308,31 @@ void SessionOperations::DeleteIdle(SessionId id) {
   parts_.journal.Send(std::move(command));
 }
 
-void SessionOperations::DeleteExpired(uint64_t unix_ms, uint64_t now_ns) {
-  for (const SessionId id : parts_.router.Expired(unix_ms)) {
+void SessionOperations::DeleteExpired(uint64_t now_ns) {
+  for (const SessionId id : parts_.router.Expired(now_ns)) {
     Delete(*parts_.router.FindAny(id), now_ns, [](OperationResult&&) {});
   }
+}
+
+void SessionOperations::TimeOutPhases(uint64_t now_ns) {
+  parts_.router.ForEach([&](Session& session) {
+    if (session.open_turn != 0 || session.deleting) return;
+    const auto over = [&](int32_t phase, uint64_t limit_ms) {
+      return session.record.phase == phase && limit_ms != 0 &&
+             session.in_phase.Ms(now_ns) >= limit_ms;
+    };
+    if (over(KAIROS_PHASE_WAITING_TOOL, phase_limits_.tool_ms)) {
+      // Should the catalog refuse, the next try comes after the same time.
+      session.in_phase.Restart();
+      Pending pending;
+      pending.tool_timeout = true;
+      pending.reply = [](OperationResult&&) {};
+      ChangeContext(session, std::move(pending));
+    } else if (over(KAIROS_PHASE_WAITING_USER, phase_limits_.user_ms)) {
+      session.record.phase = KAIROS_PHASE_IDLE;
+      CoolDown(&session);
+    }
+  });
 }
 
 void SessionOperations::Detach(AttachmentId attachment) {
@@ -362,9 +386,13 @@ void SessionOperations::WriteContext(Request& request, Session& session, Operati
   if (const Status status = CheckTaskContext(request.json, &pending.json, &error); !status.ok()) {
     return reply(Refusal(status.code(), status.detail(), error));
   }
+  pending.reply = std::move(reply);
+  ChangeContext(session, std::move(pending));
+}
+
+void SessionOperations::ChangeContext(Session& session, Pending&& pending) {
   pending.kind = RequestKind::kContextWrite;
   pending.session = session.record.id;
-  pending.reply = std::move(reply);
   if (session.head || session.record.head.value == 0) {
     if (!session.head) session.head.emplace();
     return CommitContext(session, std::move(pending));
@@ -380,6 +408,13 @@ void SessionOperations::WriteContext(Request& request, Session& session, Operati
 
 void SessionOperations::CommitContext(Session& session, Pending&& pending) {
   const StateVersion& head = *session.head;
+  pending.phase = head.phase;
+  pending.waiting_for = head.waiting_for;
+  if (pending.tool_timeout) {
+    pending.json = TaskContextAfterToolTimeout(head.context_json, phase_limits_.tool_ms);
+    pending.phase = KAIROS_PHASE_WAITING_USER;
+    pending.waiting_for.clear();
+  }
   JournalCommand command;
   command.verb = JournalVerb::kCommit;
   command.create = !session.persisted;
@@ -390,8 +425,8 @@ void SessionOperations::CommitContext(Session& session, Pending&& pending) {
   delta.kept_messages = static_cast<uint32_t>(head.messages.size());
   delta.tools_json = head.tools_json;
   delta.context_json = pending.json;
-  delta.phase = head.phase;
-  delta.waiting_for = head.waiting_for;
+  delta.phase = pending.phase;
+  delta.waiting_for = pending.waiting_for;
   delta.created_unix_ms = UnixMs();
   delta.token_count = head.tokens.size();
   delta.message_count = head.messages.size();
@@ -416,6 +451,11 @@ void SessionOperations::OnContextWritten(Pending& pending, Session& session,
     head.version = session.record.head = session.record.newest = Version{pending.version};
     session.record.oldest = result.oldest;
     head.context_json = std::move(pending.json);
+    // A write alone does not end the waiting, or begin it anew.
+    if (session.record.phase != pending.phase) session.in_phase.Restart();
+    head.phase = session.record.phase = pending.phase;
+    head.waiting_for = session.record.waiting_for = std::move(pending.waiting_for);
+    if (pending.tool_timeout) ++tool_timeouts_;
     pending.reply(Done(session));
   } else {
     pending.reply(Refusal(result.status));

@@ -30,6 +30,12 @@ struct OperationResult {
 };
 using OperationReply = std::function<void(OperationResult&&)>;
 
+// How long a session may stay in a phase; 0: for ever.
+struct PhaseLimits {
+  uint64_t tool_ms = 0;  // waiting for a tool, then for the user
+  uint64_t user_ms = 0;  // waiting for the user, then idle
+};
+
 class SessionOperations {
  public:
   struct Parts {
@@ -50,7 +56,12 @@ class SessionOperations {
 
   // Drops an attachment's holds.
   void Detach(AttachmentId attachment);
-  void DeleteExpired(uint64_t unix_ms, uint64_t now_ns);
+  void DeleteExpired(uint64_t now_ns);
+  void SetPhaseLimits(const PhaseLimits& limits) { phase_limits_ = limits; }
+  // Gives up waiting where it has lasted too long. For a tool, that is a new version whose pending
+  // actions say so; a user's absence is no news, and makes the session the first to leave memory.
+  void TimeOutPhases(uint64_t now_ns);
+  uint64_t tool_timeouts() const { return tool_timeouts_; }
   // The last turn of a session marked for deletion has ended.
   void DeleteIdle(SessionId session);
 
@@ -65,6 +76,9 @@ class SessionOperations {
     std::string json;                   // context write
     uint32_t attachment = 0;
     bool cancelled_fork = false;
+    bool tool_timeout = false;          // context write: made here from what the head has
+    int32_t phase = 0;                  // context write: of the new version
+    std::string waiting_for;
     OperationReply reply;
   };
 
@@ -77,6 +91,7 @@ class SessionOperations {
   void List(const Request& request, bool operator_view, OperationReply reply);
   void ReadVersion(Request& request, Session& session, OperationReply reply);
   void WriteContext(Request& request, Session& session, OperationReply reply);
+  void ChangeContext(Session& session, Pending&& pending);
   void CommitContext(Session& session, Pending&& pending);
   void OnForked(Pending& pending, JournalResult& result);
   void OnRewound(Pending& pending, Session& session, JournalResult& result, uint64_t ticket);
@@ -88,6 +103,8 @@ class SessionOperations {
   std::unordered_map<uint64_t, Pending> pending_;
   std::unordered_map<SessionId, OperationReply> deletes_;  // waiting for the last turn to end
   uint64_t next_ticket_ = 1;
+  PhaseLimits phase_limits_;
+  uint64_t tool_timeouts_ = 0;
 };
 
 // {"role": ..., "content": ...} of each message as a JSON array.

@@ -71,6 +71,10 @@ void SessionRouter::Adopt(SessionRecord&& record) {
   auto session = std::make_unique<Session>();
   session->record = std::move(record);
   session->persisted = true;
+  const uint64_t now_ms = UnixMs();
+  const uint64_t used_ms = session->record.used_unix_ms;
+  session->unused.StartAt(now_ms > used_ms ? now_ms - used_ms : 0);
+  session->in_phase = session->unused;
   ++count_by_uid_[session->record.uid];
   const SessionId id = session->record.id;
   sessions_.insert_or_assign(id, std::move(session));
@@ -148,13 +152,12 @@ void SessionRouter::TrimHeads() {
   for (size_t i = 0; i + limits_.heads_loaded_max < idle.size(); ++i) idle[i]->head.reset();
 }
 
-std::vector<SessionId> SessionRouter::Expired(uint64_t unix_ms) const {
+std::vector<SessionId> SessionRouter::Expired(uint64_t now_ns) {
   std::vector<SessionId> ids;
   for (const auto& [id, session] : sessions_) {
     const SessionRecord& record = session->record;
     if (record.ttl_seconds == 0 || session->open_turn != 0 || session->deleting) continue;
-    const uint64_t idle_ms = unix_ms > record.used_unix_ms ? unix_ms - record.used_unix_ms : 0;
-    if (idle_ms / 1000 >= record.ttl_seconds) ids.push_back(id);
+    if (session->unused.Ms(now_ns) / 1000 >= record.ttl_seconds) ids.push_back(id);
   }
   return ids;
 }

@@ -31,6 +31,12 @@ class SessionRouter {
   SessionRouter(const RouterLimits& limits, std::vector<NamespaceGrant> grants)
       : limits_(limits), grants_(std::move(grants)) {}
 
+  // Holds for what is asked from now on.
+  void SetLimits(const RouterLimits& limits, std::vector<NamespaceGrant> grants) {
+    limits_ = limits;
+    grants_ = std::move(grants);
+  }
+
   // Null when unknown or not this caller's: the two look alike on purpose.
   Session* Find(SessionId id, uint32_t uid, const std::string& name_space);
   Session* FindAny(SessionId id);
@@ -38,7 +44,7 @@ class SessionRouter {
 
   // A fresh id and an empty session; RESOURCE_EXHAUSTED at the uid's quota.
   Result<Session*> Create(uint32_t uid, const std::string& name_space, const std::string& model);
-  // At start: a session the catalog knows.
+  // At start: a session the catalog knows. It has been unused since its record says so.
   void Adopt(SessionRecord&& record);
   void Erase(SessionId id);
 
@@ -57,7 +63,7 @@ class SessionRouter {
   // Unloads the logs of the longest idle sessions beyond the limit.
   void TrimHeads();
   // Idle sessions whose time to live is over.
-  std::vector<SessionId> Expired(uint64_t unix_ms) const;
+  std::vector<SessionId> Expired(uint64_t now_ns);
 
   size_t size() const { return sessions_.size(); }
   template <typename Visitor>

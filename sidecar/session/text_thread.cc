@@ -5,7 +5,14 @@
 
 #include <algorithm>
 
+#include "kairos/kairos.h"
+#include "sidecar/chat/tool_calls.h"
+
 namespace kairos {
+
+TextThread::TextThread(const ChatRenderer& renderer, const Tokenizer& tokenizer,
+                       const WireFormat& format, GrammarCompiler& compiler)
+    : renderer_(renderer), tokenizer_(tokenizer), format_(format), compiler_(compiler) {}
 
 bool TextThread::Submit(TextJob&& job) {
   if (!jobs_.TryPush(std::move(job))) return false;
@@ -26,23 +33,65 @@ bool TextThread::DoWork() {
 TextResult TextThread::Run(const TextJob& job) const {
   TextResult result;
   result.ticket = job.ticket;
+  ReplyRules rules = job.rules;
+  if (!job.added.empty()) Render(job, &result, &rules.in_reasoning);
+  if (result.status.ok()) Constrain(rules, job.tools_json, &result);
+  return result;
+}
+
+void TextThread::Constrain(const ReplyRules& rules, const std::string& tools_json,
+                           TextResult* result) const {
+  const auto kind_of = [this](std::string_view marker) {
+    const EncodeResult encoded = tokenizer_.Encode(marker, true);
+    if (encoded.tokens.size() != 1) return MarkerKind::kText;
+    return tokenizer_.IsControl(encoded.tokens[0]) ? MarkerKind::kControlToken
+                                                   : MarkerKind::kToken;
+  };
+  Result<ReplyGrammar> reply =
+      WriteReplyGrammar(format_, rules, tools_json, kind_of, &result->error);
+  if (reply.ok() && reply->grammar.empty()) return;
+  Status status = reply.status();
+  if (reply.ok()) {
+    Result<std::unique_ptr<TokenConstraint>> made =
+        compiler_.Compile(reply->grammar, &result->error);
+    if (made.ok()) {
+      result->constraint = made.Take();
+      return;
+    }
+    status = made.status();
+    for (const ReplyGrammar::Part& part : reply->parts) {
+      std::string words;
+      if (compiler_.Compile(part.grammar, &words).ok()) continue;
+      result->error = part.label + ": " + words;
+      break;
+    }
+  }
+  result->status = Status(status.code(), status.message(), KAIROS_DETAIL_GRAMMAR);
+}
+
+void TextThread::Render(const TextJob& job, TextResult* result, bool* in_reasoning) const {
   RenderRequest request;
   request.history = job.history;
   request.added = job.added;
   request.tools_json = job.tools_json;
   request.add_generation_prompt = job.add_generation_prompt;
   request.now_unix_s = job.now_unix_s;
-  Result<RenderedPrompt> prompt = renderer_.Render(request, &result.error);
+  Result<RenderedPrompt> prompt = renderer_.Render(request, &result->error);
   if (!prompt.ok()) {
-    result.status = prompt.status();
-    return result;
+    result->status = prompt.status();
+    return;
+  }
+  if (!prompt->spans.empty() && !format_.reasoning_open.empty()) {
+    std::string_view end = prompt->spans.back().text;
+    end = end.substr(0, end.find_last_not_of(" \n") + 1);
+    *in_reasoning = end.ends_with(format_.reasoning_open);
   }
   EncodeResult encoded = tokenizer_.Encode(prompt->spans);
-  result.message_ends = TokenEnds(*prompt, encoded);
-  result.tokens = std::move(encoded.tokens);
-  result.dropped_bytes = encoded.dropped_bytes;
-  result.used_fallback = prompt->used_fallback;
-  return result;
+  result->message_ends = TokenEnds(*prompt, encoded);
+  result->tokens = std::move(encoded.tokens);
+  result->tool_names = ToolNames(job.tools_json);
+  result->dropped_bytes = encoded.dropped_bytes;
+  result->used_fallback = prompt->used_fallback;
 }
 
 std::vector<uint32_t> TextThread::TokenEnds(const RenderedPrompt& prompt,

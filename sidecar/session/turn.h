@@ -18,12 +18,14 @@
 #include <string>
 #include <vector>
 
+#include "sidecar/chat/calls/tool_stream.h"
 #include "sidecar/chat/tokenizer.h"
 #include "sidecar/context/context_filter.h"
 #include "sidecar/engine/sequence.h"
 #include "sidecar/ingress/request.h"
 #include "sidecar/session/history_match.h"
 #include "sidecar/session/kv_lease.h"
+#include "sidecar/session/reply_parts.h"
 
 namespace kairos {
 
@@ -60,14 +62,17 @@ struct Turn {
   bool reset = false;
   std::vector<uint32_t> added_ends;  // token log sizes after each added message
   std::vector<TokenId> tokens;       // the context
+  std::shared_ptr<TokenConstraint> constraint;
 
   // Generate.
   KvLease lease;
+  std::vector<std::string> tool_names;  // that may be called; none: any
   std::unique_ptr<TextStream> stream;
-  std::string text;
+  std::unique_ptr<ToolStream> calls;
+  std::string text;                  // as generated, markup too; with what of it the prompt opened
+  std::vector<ReplyPart> told;       // of it, to the client
   std::vector<TokenId> generated;
   FinishCause cause = FinishCause::kPrefilled;
-  std::string tool_calls_json;       // parsed from the text, or empty
   std::string waiting_for;           // first tool called
 
   // Measurement.

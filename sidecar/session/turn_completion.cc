@@ -8,7 +8,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "sidecar/chat/tool_calls.h"
 #include "sidecar/session/stage_hook.h"
 #include "sidecar/session/turn_pipeline.h"
 #include "sidecar/state/task_context.h"
@@ -23,7 +22,8 @@ int FinishNumber(FinishCause cause) {
     case FinishCause::kStopString: return KAIROS_FINISH_STRING;
     case FinishCause::kCancelled: return KAIROS_FINISH_CANCELLED;
     case FinishCause::kDeadline: return KAIROS_FINISH_DEADLINE;
-    case FinishCause::kPrefilled: return KAIROS_FINISH_NONE;
+    case FinishCause::kPrefilled:
+    case FinishCause::kConstraintFailed: return KAIROS_FINISH_NONE;
   }
   return KAIROS_FINISH_NONE;
 }
@@ -117,13 +117,40 @@ void TurnPipeline::Submit(Turn& turn, Session& session, uint32_t max_new) {
   if ((turn.ask().generation_flags & KAIROS_AUTO_TEMPERATURE) && turn.verdict.temperature >= 0) {
     spec.sampling.temperature = turn.verdict.temperature;
   }
+  spec.constraint = std::move(turn.constraint);
   spec.priority = session.record.priority + turn.ask().priority;
   spec.deadline_ns = turn.ask().deadline_ns;
   parts_.kv.FillSpec(turn.lease, &spec);
-  turn.stream = std::make_unique<TextStream>(parts_.tokenizer, spec.sampling.stops);
+  OpenStreams(turn, session, spec.sampling.stops);
   turn.phase = TurnPhase::kGenerating;
   turn.Mark(KAIROS_STAGE_QUEUE, now_ns_);
   parts_.engine.Send(EngineOrder{std::move(spec)});
+}
+
+void TurnPipeline::OpenStreams(Turn& turn, const Session& session,
+                               std::vector<std::string> stops) {
+  turn.stream = std::make_unique<TextStream>(parts_.tokenizer, std::move(stops), marker_tokens_);
+  // The version that this turn will make, so that ids are unique in the session.
+  const bool calls = turn.ask().tool_choice != KAIROS_TOOL_CHOICE_NONE;
+  turn.calls = std::make_unique<ToolStream>(
+      calls ? parts_.format : callless_format_,
+      fmt::format("call_{}_", session.record.newest.value + 1), turn.tool_names);
+  // Some templates open the reasoning in the prompt. The opening then counts as the answer's, for
+  // whoever reads the answer without its prompt.
+  const std::string_view open = parts_.format.reasoning_open;
+  if (open.empty() || !EndsWith(turn.tokens, open)) return;
+  turn.text = open;
+  std::vector<ToolEvent> markup;
+  turn.calls->Feed(open, &markup);
+}
+
+// Whether the last tokens are this text and white space.
+bool TurnPipeline::EndsWith(std::span<const TokenId> tokens, std::string_view text) const {
+  std::string end;
+  const size_t most = std::min<size_t>(tokens.size(), text.size() + 4);
+  for (const TokenId token : tokens.last(most)) end += parts_.tokenizer.TokenBytes(token, true);
+  end.resize(end.find_last_not_of(" \t\r\n") + 1);
+  return end.ends_with(text);
 }
 
 // What was reused, what of the past is computed again, and why.
@@ -203,19 +230,33 @@ void TurnPipeline::OnEngine(EngineEvent&& event, uint64_t now_ns) {
   }
 }
 
-void TurnPipeline::SendText(Turn& turn, std::string&& text, std::vector<TokenId>&& tokens) {
-  turn.text += text;
-  Reply reply = MakeReply(turn, ReplyKind::kText);
-  reply.text = std::move(text);
-  reply.tokens = std::move(tokens);
-  parts_.replies.Send(std::move(reply));
+// Sends what can be told by now. Tokens go with the first text, or alone with an empty one.
+void TurnPipeline::Tell(Turn& turn, std::vector<ToolEvent>&& events,
+                        std::vector<TokenId>&& tokens) {
+  std::vector<ReplyPart> parts = PartsOf(std::move(events));
+  const auto carries = [](const ReplyPart& part) { return part.kind != ReplyKind::kToolCall; };
+  if (!tokens.empty() && std::none_of(parts.begin(), parts.end(), carries)) {
+    parts.insert(parts.begin(), ReplyPart{});
+  }
+  for (ReplyPart& part : parts) {
+    Reply reply = MakeReply(turn, part.kind);
+    reply.detail = part.detail;
+    reply.text = part.text;
+    if (carries(part)) reply.tokens = std::exchange(tokens, {});
+    parts_.replies.Send(std::move(reply));
+    KeepPart(std::move(part), &turn.told);
+  }
 }
 
 void TurnPipeline::OnToken(Turn& turn, EngineEvent& event) {
   StageHook("token");
   if (turn.generated.empty()) turn.final.ttft_ns = event.time_ns - turn.started_ns;
   turn.generated.push_back(event.token);
-  SendText(turn, turn.stream->Push(event.token), {event.token});
+  const std::string text = turn.stream->Push(event.token);
+  turn.text += text;
+  std::vector<ToolEvent> events;
+  turn.calls->Feed(text, &events);
+  Tell(turn, std::move(events), {event.token});
   if (turn.ask().sampling.want_logprobs) {
     Reply logprobs = MakeReply(turn, ReplyKind::kLogprobs);
     logprobs.text = LogprobsJson(event);
@@ -227,40 +268,44 @@ void TurnPipeline::OnFinished(Turn& turn, EngineEvent& event) {
   StageHook("generated");
   Session& session = SessionOf(turn);
   turn.cause = event.cause;
-  if (std::string rest = turn.stream->Finish(); !rest.empty()) {
-    SendText(turn, std::move(rest), {});
-  }
+  const std::string rest = turn.stream->Finish();
+  turn.text += rest;
+  std::vector<ToolEvent> events;
+  turn.calls->Feed(rest, &events);
+  turn.calls->Finish(&events);
+  Tell(turn, std::move(events), {});
   turn.final.stage_ns[KAIROS_STAGE_QUEUE] += event.queue_ns;
   turn.final.stage_ns[KAIROS_STAGE_PREFILL] = event.prefill_ns;
   turn.final.stage_ns[KAIROS_STAGE_DECODE] = event.decode_ns;
   turn.final.model_ns = event.model_ns;
   turn.final.logits_hash = event.logits_hash;
+  turn.final.forced_tokens = event.forced;
   turn.marked_ns = event.time_ns;
   std::vector<TokenId> log = turn.tokens;
   log.insert(log.end(), turn.generated.begin(), turn.generated.end());
   KAIROS_CHECK(event.computed <= log.size());
   Settle(turn, session, std::span(log).first(event.computed));
+  if (event.cause == FinishCause::kConstraintFailed) {
+    return Fail(turn, Code::kResourceExhausted, KAIROS_DETAIL_GRAMMAR,
+                fmt::format("the grammar's work limits were reached after {} tokens; simplify the "
+                            "schema or constraint", turn.generated.size()));
+  }
   CommitOrDiscard(turn, session);
 }
 
 // ---- Commit ------------------------------------------------------------------------------------
 
-void TurnPipeline::FindToolCalls(Turn& turn) {
-  if (turn.text.empty() || IsCut(turn.cause)) return;
-  const std::string prefix = fmt::format("call_{}_", turn.base.value + 1);
-  const std::vector<ToolCall> calls = ParseToolCalls(turn.text, prefix);
-  for (const ToolCall& call : calls) {
-    Reply reply = MakeReply(turn, ReplyKind::kToolCall);
-    reply.text = ToolCallJson(call);
-    turn.tool_calls_json += (turn.tool_calls_json.empty() ? "[" : ",") + reply.text;
-    parts_.replies.Send(std::move(reply));
+// The calls that the client was told, also of an answer that was cut behind them.
+void TurnPipeline::RecordToolCalls(Turn& turn) {
+  std::string calls;
+  for (const ReplyPart& part : turn.told) {
+    if (part.kind != ReplyKind::kToolCall) continue;
+    if (calls.empty()) turn.waiting_for = part.tool;
+    calls += (calls.empty() ? "[" : ",") + part.text;
   }
   if (calls.empty()) return;
-  turn.tool_calls_json += "]";
-  turn.waiting_for = calls[0].name;
-  turn.context_json =
-      TaskContextAfterToolCalls(turn.context_json, turn.tool_calls_json,
-                                turn.match.kept_messages + turn.added.size());
+  turn.context_json = TaskContextAfterToolCalls(turn.context_json, calls + "]",
+                                                turn.match.kept_messages + turn.added.size());
 }
 
 void TurnPipeline::CommitOrDiscard(Turn& turn, Session& session) {
@@ -274,7 +319,7 @@ void TurnPipeline::CommitOrDiscard(Turn& turn, Session& session) {
 void TurnPipeline::Commit(Turn& turn, Session& session) {
   StageHook("commit");
   turn.phase = TurnPhase::kCommitting;
-  FindToolCalls(turn);
+  RecordToolCalls(turn);
   JournalCommand command;
   command.verb = JournalVerb::kCommit;
   command.ticket = turn.id;
@@ -322,7 +367,8 @@ void TurnPipeline::Commit(Turn& turn, Session& session) {
   turn.final.session_id = turn.session.value;
   turn.final.version = delta.version.value;
   turn.final.generated_tokens = turn.generated.size();
-  turn.final.finish = turn.waiting_for.empty() ? FinishNumber(turn.cause) : KAIROS_FINISH_TOOL_CALL;
+  const bool calls = !turn.waiting_for.empty() && !IsCut(turn.cause);
+  turn.final.finish = calls ? KAIROS_FINISH_TOOL_CALL : FinishNumber(turn.cause);
   turn.final.phase = delta.phase;
   turn.final.total_ns = now_ns_ - turn.started_ns;
   if (!turn.ask().idempotency_key.empty()) {
@@ -330,7 +376,7 @@ void TurnPipeline::Commit(Turn& turn, Session& session) {
     StoredReply stored;
     stored.session = turn.session;
     stored.version = delta.version;
-    stored.text = turn.text;
+    stored.text = WriteParts(turn.told);
     stored.final_bytes.assign(reinterpret_cast<const char*>(&turn.final), sizeof(turn.final));
     command.reply = std::move(stored);
   }
@@ -373,6 +419,8 @@ void TurnPipeline::OnCommitted(Turn& turn, JournalResult& result) {
   record.message_count = head.messages.size();
   record.phase = head.phase;
   record.waiting_for = head.waiting_for;
+  session.unused.Restart();
+  session.in_phase.Restart();
   if (IsCut(turn.cause)) ++counters_.turns_cancelled;
   ++counters_.turns_done;
   ReplyFinal(turn, session, head.version);
@@ -439,7 +487,7 @@ void TurnPipeline::ReplyFinal(Turn& turn, Session& session, Version version) {
     StoredReply stored;
     stored.session = turn.session;
     stored.version = version;
-    stored.text = turn.text;
+    stored.text = WriteParts(turn.told);
     stored.final_bytes.assign(reinterpret_cast<const char*>(&final), sizeof(final));
     Replay(*other, stored);
   }
@@ -460,9 +508,12 @@ void TurnPipeline::Replay(Turn& turn, const StoredReply& stored) {
   Reply accepted = MakeReply(turn, ReplyKind::kAccepted);
   accepted.version = stored.version.value;
   parts_.replies.Send(std::move(accepted));
-  Reply text = MakeReply(turn, ReplyKind::kText);
-  text.text = stored.text;
-  if (!text.text.empty()) parts_.replies.Send(std::move(text));
+  for (ReplyPart& part : ReadParts(stored.text)) {
+    Reply reply = MakeReply(turn, part.kind);
+    reply.detail = part.detail;
+    reply.text = std::move(part.text);
+    parts_.replies.Send(std::move(reply));
+  }
   Reply final = MakeReply(turn, ReplyKind::kFinal);
   final.version = stored.version.value;
   final.final = turn.final;

@@ -12,9 +12,33 @@
 #include "sidecar/state/task_context.h"
 
 namespace kairos {
+namespace {
+
+// A marker that is one control token has no bytes otherwise.
+std::vector<TokenId> MarkerTokens(const WireFormat& format, const Tokenizer& tokenizer) {
+  std::vector<std::string_view> markers{format.reasoning_open, format.reasoning_close,
+                                        format.string_quote};
+  for (const CallBlock& block : format.blocks) {
+    markers.push_back(block.open);
+    markers.push_back(block.close);
+  }
+  std::vector<TokenId> tokens;
+  for (const std::string_view marker : markers) {
+    const std::vector<TokenId> encoded = tokenizer.Encode(marker, true).tokens;
+    if (encoded.size() == 1 && tokenizer.IsControl(encoded[0])) tokens.push_back(encoded[0]);
+  }
+  return tokens;
+}
+
+}  // namespace
 
 TurnPipeline::TurnPipeline(Parts parts, const TurnLimits& limits)
-    : parts_(std::move(parts)), limits_(limits) {}
+    : parts_(std::move(parts)),
+      callless_format_(parts_.format),
+      limits_(limits),
+      marker_tokens_(MarkerTokens(parts_.format, parts_.tokenizer)) {
+  callless_format_.blocks = {};
+}
 
 Turn* TurnPipeline::FindTurn(uint64_t id) {
   const auto found = turns_.find(id);
@@ -234,7 +258,7 @@ void TurnPipeline::ChooseKept(Turn& turn, Session& session) {
   turn.tools_changed = !head.messages.empty() && turn.tools_json != head.tools_json;
 
   if (turn.ask().flags & KAIROS_TURN_WHOLE_HISTORY) {
-    turn.match = MatchHistory(head, messages);
+    turn.match = MatchHistory(head, messages, parts_.format);
     turn.final.first_difference = turn.match.first_difference;
   } else if (turn.verdict.wants_reset &&
              (turn.ask().generation_flags & KAIROS_AUTO_CONTEXT) != 0) {
@@ -261,9 +285,8 @@ void TurnPipeline::Render(Turn& turn, Session& session) {
   StageHook("render");
   turn.phase = TurnPhase::kRendering;
   if (!turn.ask().tokens.empty()) {
-    TextResult raw;
-    raw.tokens = turn.ask().tokens;
-    for (const TokenId token : raw.tokens) {
+    const std::vector<TokenId>& tokens = turn.ask().tokens;
+    for (const TokenId token : tokens) {
       if (token >= 0 && static_cast<uint32_t>(token) < parts_.tokenizer.vocabulary_size()) continue;
       return Fail(turn, Code::kInvalidArgument, 0,
                   fmt::format("tokens: id {} is outside 0..{}", token,
@@ -271,15 +294,21 @@ void TurnPipeline::Render(Turn& turn, Session& session) {
     }
     ChatMessage message;
     message.role = "raw";
-    for (const TokenId token : raw.tokens) {
+    for (const TokenId token : tokens) {
       message.content += parts_.tokenizer.TokenBytes(token, true);
     }
     turn.added.push_back(std::move(message));
-    raw.message_ends.push_back(static_cast<uint32_t>(raw.tokens.size()));
-    return Compose(turn, session, raw);
+    if (turn.ask().constraint_kind == KAIROS_CONSTRAINT_NONE) {
+      return ComposeRaw(turn, session);
+    }
+    TextJob job;
+    job.ticket = turn.id;
+    job.rules = RulesOf(turn);
+    return parts_.text.Send(std::move(job));
   }
   TextJob job;
   job.ticket = turn.id;
+  job.rules = RulesOf(turn);
   for (uint32_t i = 0; i < turn.match.kept_messages; ++i) {
     const ChatMessage& message = session.head->messages[i].message;
     // Raw-token turns have no place in a template; their tokens stay in the log.
@@ -300,7 +329,31 @@ void TurnPipeline::OnText(TextResult&& result, uint64_t now_ns) {
     return Fail(*turn, result.status.code(), result.status.detail(),
                 result.error.empty() ? result.status.message() : result.error);
   }
+  turn->constraint = std::move(result.constraint);
+  if (!turn->ask().tokens.empty()) return ComposeRaw(*turn, SessionOf(*turn));
+  turn->tool_names = std::move(result.tool_names);
   Compose(*turn, SessionOf(*turn), result);
+}
+
+void TurnPipeline::ComposeRaw(Turn& turn, Session& session) {
+  TextResult raw;
+  raw.tokens = turn.ask().tokens;
+  raw.message_ends.push_back(static_cast<uint32_t>(raw.tokens.size()));
+  Compose(turn, session, raw);
+}
+
+ReplyRules TurnPipeline::RulesOf(const Turn& turn) {
+  const TurnRequest& ask = turn.ask();
+  ReplyRules rules;
+  rules.tool_choice = static_cast<ToolChoice>(ask.tool_choice);
+  rules.tool_name = ask.tool_name;
+  rules.one_call = (ask.flags & KAIROS_TURN_ONE_CALL) != 0;
+  rules.kind = static_cast<ConstraintKind>(ask.constraint_kind);
+  rules.constraint = ask.constraint;
+  // Without an end there is nothing that could be enforced.
+  const bool endless = (ask.generation_flags & KAIROS_IGNORE_EOS) != 0;
+  if (endless || (ask.flags & KAIROS_TURN_NO_GENERATE)) rules.tool_choice = ToolChoice::kFree;
+  return rules;
 }
 
 // Joins the kept log and what was rendered.

@@ -77,6 +77,7 @@ class TurnPipeline {
     Outbox<TextJob>& text;
     Outbox<EngineOrder>& engine;
     Outbox<Reply>& replies;
+    const WireFormat& format;
     std::string model;                 // fingerprint
   };
 
@@ -94,6 +95,8 @@ class TurnPipeline {
   void ExpireDeadlines(uint64_t now_ns);
   // Cancels a session's turns, the waiting ones too (delete).
   void CancelSession(Session& session, uint64_t now_ns);
+  // Holds for turns that have not begun to generate.
+  void SetLimits(const TurnLimits& limits) { limits_ = limits; }
   void Drain() { draining_ = true; }
   void CancelAll(uint64_t now_ns);
 
@@ -120,12 +123,14 @@ class TurnPipeline {
   void ChooseKept(Turn& turn, Session& session);
   void Render(Turn& turn, Session& session);
   void Compose(Turn& turn, Session& session, TextResult& rendered);
+  void ComposeRaw(Turn& turn, Session& session);
+  static ReplyRules RulesOf(const Turn& turn);
   void Generate(Turn& turn, Session& session);
   void Submit(Turn& turn, Session& session, uint32_t max_new);
   void AccountReuse(Turn& turn, const Session& session);
   void OnToken(Turn& turn, EngineEvent& event);
   void OnFinished(Turn& turn, EngineEvent& event);
-  void FindToolCalls(Turn& turn);
+  void RecordToolCalls(Turn& turn);
   void CommitOrDiscard(Turn& turn, Session& session);
   void Commit(Turn& turn, Session& session);
   void OnCommitted(Turn& turn, JournalResult& result);
@@ -141,7 +146,9 @@ class TurnPipeline {
   void HandOver(Turn& turn);
   void LookUpKey(const Turn& turn);
   void RetryWaitingKv();
-  void SendText(Turn& turn, std::string&& text, std::vector<TokenId>&& tokens);
+  bool EndsWith(std::span<const TokenId> tokens, std::string_view text) const;
+  void OpenStreams(Turn& turn, const Session& session, std::vector<std::string> stops);
+  void Tell(Turn& turn, std::vector<ToolEvent>&& events, std::vector<TokenId>&& tokens);
   Reply MakeReply(const Turn& turn, ReplyKind kind) const;
   Session& SessionOf(const Turn& turn);
   Turn* FindTurn(uint64_t id);
@@ -149,7 +156,9 @@ class TurnPipeline {
   static std::string OnceKey(const Turn& turn);
 
   Parts parts_;
+  WireFormat callless_format_;  // of parts_.format, what remains where no call is wanted
   TurnLimits limits_;
+  const std::vector<TokenId> marker_tokens_;  // control tokens that the wire format is made of
   std::unordered_map<uint64_t, std::unique_ptr<Turn>> turns_;
   std::unordered_map<std::string, uint64_t> once_;       // idempotency keys in flight
   std::deque<uint64_t> waiting_kv_;

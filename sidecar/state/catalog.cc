@@ -182,6 +182,7 @@ class SqliteCatalog final : public Catalog {
   Result<StateVersion> LoadVersion(SessionId session, Version version) override;
   Result<std::optional<StoredReply>> FindReply(uint32_t uid, const std::string& name_space,
                                                const std::string& key) override;
+  Status SetLimits(const CatalogLimits& limits) override;
   uint64_t bytes_used() const override { return bytes_used_; }
 
  private:
@@ -206,7 +207,7 @@ class SqliteCatalog final : public Catalog {
   Status CommitAndCount(SqliteTransaction& transaction);
   Status GiveBackPages();
 
-  const CatalogOptions options_;
+  CatalogOptions options_;
   std::unique_ptr<SqliteDatabase> database_;
   Statements sql_;
   int64_t page_bytes_ = 0;
@@ -219,16 +220,22 @@ Status SqliteCatalog::Prepare() {
   KAIROS_RETURN_IF_ERROR(PrepareAll(*database_, &sql_));
   KAIROS_ASSIGN_OR_RETURN(page_bytes_, database_->Number("PRAGMA page_size"));
   if (page_bytes_ <= 0) return Damaged("session catalog file is damaged");
+  KAIROS_RETURN_IF_ERROR(SetLimits({options_.bytes_max, options_.versions_max}));
+  SqliteTransaction transaction(*database_);
+  KAIROS_RETURN_IF_ERROR(transaction.begun());
+  KAIROS_RETURN_IF_ERROR(PruneReplies());
+  return CommitAndCount(transaction);
+}
+
+Status SqliteCatalog::SetLimits(const CatalogLimits& limits) {
+  options_.bytes_max = limits.bytes_max;
+  options_.versions_max = limits.versions_max;
   char pragma[96];
   const uint64_t pages =
       std::max<uint64_t>(1, options_.bytes_max / static_cast<uint64_t>(page_bytes_));
   std::snprintf(pragma, sizeof(pragma), "PRAGMA max_page_count = %lld",
                 static_cast<long long>(std::min<uint64_t>(pages, 0xfffffffe)));
-  KAIROS_RETURN_IF_ERROR(database_->Execute(pragma));
-  SqliteTransaction transaction(*database_);
-  KAIROS_RETURN_IF_ERROR(transaction.begun());
-  KAIROS_RETURN_IF_ERROR(PruneReplies());
-  return CommitAndCount(transaction);
+  return database_->Execute(pragma);
 }
 
 Result<std::vector<SessionRecord>> SqliteCatalog::LoadSessions() {

@@ -31,6 +31,12 @@ struct CatalogOptions {
   uint64_t (*now_unix_ms)() = &UnixMs;
 };
 
+// What may change while the catalog is open; as in CatalogOptions.
+struct CatalogLimits {
+  uint64_t bytes_max = 0;
+  uint32_t versions_max = 0;
+};
+
 class Catalog {
  public:
   // Creates or opens; refuses a newer format (FAILED_PRECONDITION) and a damaged file (DATA_LOSS).
@@ -59,6 +65,8 @@ class Catalog {
   virtual Result<StateVersion> LoadVersion(SessionId session, Version version) = 0;
   virtual Result<std::optional<StoredReply>> FindReply(uint32_t uid, const std::string& name_space,
                                                        const std::string& key) = 0;
+  // Holds from the next call on. A file that is larger already keeps its size and grows no more.
+  virtual Status SetLimits(const CatalogLimits& limits) = 0;
   // Of the file, without what deleted sessions left free.
   virtual uint64_t bytes_used() const = 0;
 };

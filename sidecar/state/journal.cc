@@ -73,6 +73,9 @@ JournalResult Journal::Run(JournalCommand& command) {
       if (found.ok()) result.reply = found.Take();
       break;
     }
+    case JournalVerb::kSetLimits:
+      result.status = catalog_->SetLimits(command.limits);
+      break;
   }
   return result;
 }

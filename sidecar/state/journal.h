@@ -16,7 +16,7 @@
 namespace kairos {
 
 enum class JournalVerb : int32_t {
-  kCreate, kCommit, kSetHead, kFork, kDelete, kLoadVersion, kFindReply,
+  kCreate, kCommit, kSetHead, kFork, kDelete, kLoadVersion, kFindReply, kSetLimits,
 };
 
 struct JournalCommand {
@@ -29,6 +29,7 @@ struct JournalCommand {
   std::optional<StoredReply> reply;
   SessionId session;             // set head, fork (source), delete, load
   Version version;               // set head, fork (source), load
+  CatalogLimits limits;          // set limits
 };
 
 struct JournalResult {

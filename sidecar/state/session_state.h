@@ -75,7 +75,7 @@ struct VersionDelta {
 struct StoredReply {
   SessionId session;
   Version version;
-  std::string text;              // what was streamed
+  std::string text;              // what was streamed, as session/reply_parts.h writes it
   std::string final_bytes;       // kairos_final_t as bytes
 };
 

@@ -7,6 +7,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/json_depth.h"
+
 namespace kairos {
 
 namespace {
@@ -21,7 +23,7 @@ constexpr size_t kNameBytesMax = 128;
 
 struct ItemField {
   const char* name;
-  char type;  // 's' string, 'u' message index, 'o' object
+  char type;  // 's' string, 'u' message index, 'n' count, 'o' object
   bool required;
 };
 
@@ -38,7 +40,7 @@ constexpr ListField kLists[] = {
      {{{"text", 's', true}, {"source_message", 'u', false}, {"extra", 'o', false}, {}, {}}}},
     {"pending_actions",
      {{{"tool", 's', true}, {"tool_call_id", 's', false}, {"source_message", 'u', false},
-       {"extra", 'o', false}, {}}}},
+       {"timed_out_after_ms", 'n', false}, {"extra", 'o', false}}}},
     {"facts",
      {{{"text", 's', true}, {"source_message", 'u', false}, {"tool", 's', false},
        {"extra", 'o', false}, {}}}},
@@ -49,27 +51,8 @@ Status Refuse(std::string* error, std::string words) {
   return {Code::kInvalidArgument, "task context is not valid"};
 }
 
-bool NestsTooDeep(std::string_view json) {
-  size_t depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kTaskContextDepthMax) return true;
-    } else if ((c == '}' || c == ']') && depth > 0) {
-      --depth;
-    }
-  }
-  return false;
-}
-
 Json Parse(std::string_view json) {
-  if (json.size() > kTaskContextBytesMax || NestsTooDeep(json)) {
+  if (json.size() > kTaskContextBytesMax || !JsonNestsWithin(json, kTaskContextDepthMax)) {
     return Json(Json::value_t::discarded);
   }
   return Json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
@@ -89,12 +72,13 @@ Json Empty() {
 
 bool HasType(const Json& value, char type) {
   if (type == 's') return value.is_string();
-  if (type == 'u') return value.is_number_unsigned();
+  if (type == 'u' || type == 'n') return value.is_number_unsigned();
   return value.is_object();
 }
 
 const char* TypeName(char type) {
   if (type == 's') return "a string";
+  if (type == 'n') return "a count";
   return type == 'u' ? "a message index" : "an object";
 }
 
@@ -301,7 +285,7 @@ Status CheckTaskContext(std::string_view json, std::string* normalised, std::str
     return Refuse(error, "has " + std::to_string(json.size()) + " bytes, the limit is " +
                              std::to_string(kTaskContextBytesMax));
   }
-  if (NestsTooDeep(json)) {
+  if (!JsonNestsWithin(json, kTaskContextDepthMax)) {
     return Refuse(error, "nests deeper than " + std::to_string(kTaskContextDepthMax));
   }
   const Json parsed = Parse(json);
@@ -318,7 +302,7 @@ Status CheckTaskContext(std::string_view json, std::string* normalised, std::str
   }
   std::string text = Dump(checked);
   // Filling in absent fields may add a few bytes, and moving unknown ones may add a level.
-  if (text.size() > kTaskContextBytesMax || NestsTooDeep(text)) {
+  if (text.size() > kTaskContextBytesMax || !JsonNestsWithin(text, kTaskContextDepthMax)) {
     return Refuse(error, "in its normal form exceeds " + std::to_string(kTaskContextBytesMax) +
                              " bytes or " + std::to_string(kTaskContextDepthMax) + " levels");
   }
@@ -375,6 +359,14 @@ std::string TaskContextAfterToolResult(const std::string& json, const ChatMessag
             {"source_message", message_index}};
   if (!tool.empty()) fact["tool"] = tool;
   context["facts"].push_back(std::move(fact));
+  return DumpBounded(std::move(context), json);
+}
+
+std::string TaskContextAfterToolTimeout(const std::string& json, uint64_t timeout_ms) {
+  Json context = Continue(json);
+  for (Json& action : context["pending_actions"]) {
+    if (!action.contains("timed_out_after_ms")) action["timed_out_after_ms"] = timeout_ms;
+  }
   return DumpBounded(std::move(context), json);
 }
 

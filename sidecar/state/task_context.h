@@ -37,4 +37,8 @@ std::string TaskContextAfterToolCalls(const std::string& json, const std::string
 std::string TaskContextAfterToolResult(const std::string& json, const ChatMessage& tool_message,
                                        uint64_t message_index);
 
+// The wait for tools was given up after this long: every pending action that does not say so yet
+// gets "timed_out_after_ms". Its result may still come and is then taken like any other.
+std::string TaskContextAfterToolTimeout(const std::string& json, uint64_t timeout_ms);
+
 }  // namespace kairos

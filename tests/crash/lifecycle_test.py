@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -86,6 +87,67 @@ class Starting(unittest.TestCase):
         self.assertNotIn("model_loaded", daemon.log_text())
 
 
+class Recovering(unittest.TestCase):
+    """Ended by signals while it starts on what `kill -9` left."""
+
+    def test_any_moment_of_the_start_keeps_every_version(self) -> None:
+        daemon = live_daemon.LiveDaemon(extra=("--log-level", "info"))
+        self.addCleanup(daemon.close)
+        daemon.start()
+        with daemon.client() as client:
+            session = client.create_session()
+            for number in range(5):
+                session.turn(f"Turn {number}.", generation=SHORT).read()
+            messages = session.messages()
+        daemon.kill()
+        # A log that no orderly end has folded into the file is what there is to recover.
+        self.assertGreater(os.path.getsize(daemon.catalog + "-wal"), 0)
+        whole_start_s = 0.4
+        codes = set()
+        for number in range(16):
+            with self.subTest(number):
+                daemon.process = daemon.spawn()
+                time.sleep(whole_start_s * number / 16)  # a moment of its own for each
+                daemon.process.send_signal(signal.SIGTERM)
+                codes.add(daemon.wait())
+        # -15: not yet its own master; 143: while it starts; 0: served already.
+        self.assertLessEqual(codes, {-signal.SIGTERM, 128 + signal.SIGTERM, 0})
+        daemon.start()
+        with daemon.client() as client:
+            after = client.open_session(session.id)
+            self.assertEqual(after.stat().version, 5)
+            self.assertEqual(after.messages(), messages)
+            after.turn("Go on.", generation=SHORT).read()
+
+    def test_signal_after_the_catalog_was_opened_ends_it_with_143(self) -> None:
+        daemon = live_daemon.LiveDaemon(extra=("--log-level", "info"))
+        self.addCleanup(daemon.close)
+        daemon.start()
+        with daemon.client() as client:
+            session = client.create_session()
+            session.turn("One.", generation=SHORT).read()
+        daemon.kill()
+        pathlib.Path(daemon.log).unlink()
+        daemon.process = daemon.spawn()
+        daemon.wait_until("the catalog", lambda: "catalog_opened sessions=1" in daemon.log_text())
+        daemon.process.send_signal(signal.SIGTERM)
+        self.assertEqual(daemon.wait(), 128 + signal.SIGTERM)
+        daemon.start()
+        with daemon.client() as client:
+            self.assertEqual(client.open_session(session.id).stat().version, 1)
+
+
+class Ready(unittest.TestCase):
+    def test_signal_at_the_moment_of_readiness_drains_and_exits_with_0(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT) * 4:
+            daemon = live_daemon.LiveDaemon()
+            self.addCleanup(daemon.close)
+            daemon.start()
+            daemon.process.send_signal(number)
+            self.assertEqual(daemon.wait(), 0)
+            self.assertFalse(os.path.exists(daemon.socket))
+
+
 class Terminated(unittest.TestCase):
     def setUp(self) -> None:
         self.daemon = live_daemon.LiveDaemon(extra=("--drain-timeout", "1s"))
@@ -150,14 +212,25 @@ class Terminated(unittest.TestCase):
         self.daemon.start()
         client = self.daemon.client()
         self.addCleanup(client.close)
-        turn = client.submit("Count.", generation=ENDLESS)
+        session = client.create_session()
+        session.turn("One.", generation=SHORT).read()
+        messages = session.messages()
+        turn = session.turn("Count.", generation=ENDLESS)
         wait_for(turn, TextEvent)
         self.daemon.process.send_signal(signal.SIGTERM)
         with self.assertRaises(kairos.Unavailable):
             while True:
                 client.submit("More.", generation=Generation(max_tokens=1)).read()
-        self.daemon.process.send_signal(signal.SIGTERM)
+        # Another kind of signal counts as the second one just as well.
+        self.daemon.process.send_signal(signal.SIGINT)
         self.assertEqual(self.daemon.wait(), 0)
+        self.daemon.start()
+        with self.daemon.client() as after:
+            again = after.open_session(session.id)
+            # The open turn was never acknowledged: it is there as a whole, or not at all.
+            self.assertEqual(again.messages()[:2], messages)
+            self.assertIn(again.stat().version, (1, 2))
+            again.turn("Go on.", generation=SHORT).read()
 
 
 class Lost(unittest.TestCase):

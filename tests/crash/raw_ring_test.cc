@@ -13,8 +13,10 @@
 #include <thread>
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -471,6 +473,64 @@ TEST(Doorbells, RungWithoutEndHurtNobodyElse) {
     EXPECT_EQ(flooding.Push(RecordType::kPing, 1, "still served"), PushResult::kDone);
     flooding.Publish();
     EXPECT_EQ(AwaitReply(flooding).text, "still served");
+  }
+  EXPECT_EQ(HoldsWith(1).descriptors, before.descriptors);
+}
+
+// A ping through the ring, answered however the sidecar came to look at it.
+void Echo(RigClient& client, uint64_t id) {
+  const std::string text = "echo " + std::to_string(id);
+  ASSERT_EQ(client.Push(RecordType::kPing, id, text), PushResult::kDone);
+  client.Publish();
+  const RigClient::Got got = AwaitReply(client);
+  ASSERT_EQ(got.id, id);
+  ASSERT_EQ(got.text, text);
+}
+
+// Bytes of doorbells that the sidecar has not taken from the socket.
+int UnreadBySidecar(const RigClient& client) {
+  int bytes = 0;
+  EXPECT_EQ(ioctl(client.attachment.socket.get(), SIOCOUTQ, &bytes), 0);
+  return bytes;
+}
+
+TEST(Doorbells, OfAFloodAreLeftUnreadWhileTheRingIsStillServed) {
+  Neighbour neighbour;
+  RigClient flooding = AttachRaw();
+  const char bell = 1;
+  const auto ring_until_full = [&] {
+    while (send(flooding.attachment.socket.get(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1) {
+    }
+  };
+  // More than a second's allowance of empty doorbells; then the socket stays as it is.
+  ASSERT_TRUE(Eventually([&] {
+    ring_until_full();
+    const int before = UnreadBySidecar(flooding);
+    EXPECT_TRUE(neighbour.Ping() && neighbour.Ping() && neighbour.Ping());
+    return before > 0 && UnreadBySidecar(flooding) == before;
+  }));
+
+  for (uint64_t id = 1; id <= 20; ++id) Echo(flooding, id);
+}
+
+TEST(Doorbells, ThatAClientNeverReadsHoldUpNobody) {
+  Neighbour neighbour;
+  const std::string expected = neighbour.Turn();
+  const Held before = HoldsWith(1);
+  {
+    RigClient deaf = AttachRaw();
+    // Asleep by its own word before each reply, it is rung for each: more often than any socket has
+    // room for.
+    constexpr uint64_t kReplies = 5000;
+    for (uint64_t id = 1; id <= kReplies; ++id) {
+      (void)deaf.attachment.replies.PrepareSleep();
+      ASSERT_NO_FATAL_FAILURE(Echo(deaf, id));
+      deaf.attachment.replies.FinishSleep();
+    }
+    char byte = 0;
+    EXPECT_EQ(recv(deaf.attachment.socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT), 1);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(neighbour.Turn(), expected);
+    Echo(deaf, kReplies + 1);
   }
   EXPECT_EQ(HoldsWith(1).descriptors, before.descriptors);
 }

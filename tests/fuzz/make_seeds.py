@@ -170,9 +170,30 @@ def text_seeds():
     }
 
 
+def tool_stream_seeds():
+    """A family, a start of the cuts, and a reply."""
+    hermes, llama3, chatml, gemma3, function_gemma = range(5)
+    replies = {
+        "tagged": (hermes, '<think>\nhm\n</think>\n\nOne <tool_call>\n{"name": "f", "arguments": '
+                           '{"a": [1, "\u00e9", null]}}\n</tool_call>\n done'),
+        "tagged_broken": (hermes, '<tool_call>{"name":"g","arguments":5}</tool_call><tool_call>'),
+        "bare_lines": (llama3, 'See:\n{"name":"f","parameters":{}}; {"name":"g","parameters":{}}'),
+        "built_in": (llama3, '<|python_tag|>f.call(q="x\\n")'),
+        "program": (llama3, '<|python_tag|>print("hi")'),
+        "bare_reply": (chatml, '{"name": "f", "arguments": {"a": true}}\n'),
+        "list": (chatml, '<tool_call>[{"name":"f","arguments":{}},{"name":"f","arguments":{}}]'
+                         '</tool_call>'),
+        "fenced": (gemma3, '```tool_code\nf(a=1, b=[True, {\'k\': -2.5e3}])\n```\n'),
+        "calls": (gemma3, '[f(a="x"), g()]'),
+        "keyed": (function_gemma, '<start_function_call>call:f{a:<escape>x<escape>,b:{c:[1]}}'
+                                  '<end_function_call><start_function_response>'),
+    }
+    return {name: bytes([family, 7]) + reply.encode() for name, (family, reply) in replies.items()}
+
+
 def main():
     groups = {"gguf": gguf_seeds(), "ring": ring_seeds(), "request": request_seeds(),
-              "control": control_seeds(), **text_seeds()}
+              "control": control_seeds(), "tool_stream": tool_stream_seeds(), **text_seeds()}
     for group, seeds in groups.items():
         folder = CORPUS / f"{group}_fuzz"
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Every example runs against a live kairosd on the real model and shows what it is there to show.
+Those in C and C++ are built by Makefile.examples from an installed KAIROS.
 
-  examples_test.py CC BUILD_FOLDER
+  examples_test.py CC CXX BUILD_FOLDER CMAKE LIBDIR
 """
 import os
 import pathlib
@@ -15,7 +16,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from live_daemon import ROOT, LiveDaemon, require_live  # noqa: E402
 
-CC, BUILD = sys.argv[1:3]
+CC, CXX, BUILD, CMAKE, LIBDIR = sys.argv[1:6]
 # What must stand in the output beside exit status 0: each example's own point.
 SHOWS = {
     "hello_turn": r"version 2: \d+ new, [1-9]\d* reused .* 0 recomputed",
@@ -33,14 +34,24 @@ class Examples(unittest.TestCase):
     def setUpClass(cls):
         cls.daemon = LiveDaemon().start()
         cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.prefix = pathlib.Path(cls.folder.name) / "prefix"
+        cls.programs = pathlib.Path(cls.folder.name) / "programs"
+        subprocess.run([CMAKE, "--install", BUILD, "--prefix", str(cls.prefix)], check=True,
+                       stdout=subprocess.DEVNULL)
+        found = {**os.environ, "PKG_CONFIG_PATH": str(cls.prefix / LIBDIR / "pkgconfig")}
+        subprocess.run(["make", "-C", str(ROOT), "-f", "Makefile.examples", f"CC={CC}",
+                        f"CXX={CXX}", f"OUT={cls.programs}", "CFLAGS=-Wall -Wextra -Werror",
+                        "CXXFLAGS=-Wall -Wextra -Werror"], check=True, env=found,
+                       stdout=subprocess.DEVNULL)
 
     @classmethod
     def tearDownClass(cls):
         cls.daemon.close()
-        cls.folder.cleanup()
 
     def check(self, name, command):
-        environment = {**os.environ, "KAIROS_SOCKET": self.daemon.socket, "LD_LIBRARY_PATH": BUILD,
+        environment = {**os.environ, "KAIROS_SOCKET": self.daemon.socket,
+                       "LD_LIBRARY_PATH": str(self.prefix / LIBDIR),
                        "PYTHONPATH": str(ROOT / "bindings" / "python"),
                        "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
@@ -54,14 +65,18 @@ class Examples(unittest.TestCase):
             with self.subTest(path.stem):
                 self.check(path.stem, [sys.executable, str(path)])
 
+    def check_programs(self, folder, pattern):
+        sources = sorted((ROOT / "examples" / folder).glob(pattern))
+        self.assertGreater(len(sources), 0)
+        for path in sources:
+            with self.subTest(f"{folder}/{path.stem}"):
+                self.check(path.stem, [str(self.programs / folder / path.stem)])
+
     def test_c(self):
-        for path in sorted((ROOT / "examples" / "c").glob("*.c")):
-            with self.subTest(path.stem):
-                program = pathlib.Path(self.folder.name) / path.stem
-                subprocess.run([CC, "-std=c11", "-Wall", "-Wextra", "-Werror", "-I", str(ROOT),
-                                "-I", str(ROOT / "capi" / "include"), "-o", str(program), str(path),
-                                "-L", BUILD, "-lkairos"], check=True)
-                self.check(path.stem, [str(program)])
+        self.check_programs("c", "*.c")
+
+    def test_cpp(self):
+        self.check_programs("cpp", "*.cc")
 
     def test_an_example_says_when_there_is_no_sidecar(self):
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "bindings" / "python")}
@@ -70,6 +85,12 @@ class Examples(unittest.TestCase):
                               capture_output=True, text=True, timeout=60)
         self.assertNotEqual(done.returncode, 0)
         self.assertNotIn("Traceback", done.stderr)
+        done = subprocess.run([str(self.programs / "cpp" / "hello_turn"), "--socket",
+                               "/nonexistent/kairos.sock"], capture_output=True, text=True,
+                              env={**os.environ, "LD_LIBRARY_PATH": str(self.prefix / LIBDIR)},
+                              timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/nonexistent/kairos.sock", done.stderr)
 
 
 if __name__ == "__main__":

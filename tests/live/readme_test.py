@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of README.md compile, and run against a live kairosd; its kairosctl commands exist.
 
-  readme_test.py CC BUILD_FOLDER
+  readme_test.py CC CXX BUILD_FOLDER
 """
 import os
 import pathlib
@@ -15,7 +15,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from live_daemon import ROOT, LiveDaemon, require_live  # noqa: E402
 
-CC, BUILD = sys.argv[1:3]
+CC, CXX, BUILD = sys.argv[1:4]
 TEXT = (ROOT / "README.md").read_text()
 
 
@@ -50,6 +50,15 @@ class Readme(unittest.TestCase):
         program = source.with_suffix("")
         source.write_text(snippet("c"))
         subprocess.run([CC, "-std=c11", "-Wall", "-Wextra", "-Werror",
+                        "-I", str(ROOT / "capi" / "include"), "-o", str(program), str(source),
+                        "-L", BUILD, "-lkairos"], check=True)
+        self.assertGreater(len(self.run_program(str(program))), 20)
+
+    def test_cpp(self):
+        source = pathlib.Path(self.folder.name) / "hello.cc"
+        program = pathlib.Path(self.folder.name) / "hello_cpp"
+        source.write_text(snippet("cpp"))
+        subprocess.run([CXX, "-std=c++17", "-Wall", "-Wextra", "-Werror",
                         "-I", str(ROOT / "capi" / "include"), "-o", str(program), str(source),
                         "-L", BUILD, "-lkairos"], check=True)
         self.assertGreater(len(self.run_program(str(program))), 20)

@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "base/hash.h"
@@ -50,6 +51,9 @@ class FakeEngine : public Engine {
     return true;
   }
 
+  // What every sequence says, byte by byte, then the end token; empty: what Next() makes up.
+  std::string script;
+
   // What a model would say after these tokens: letters, and sooner or later the end token.
   TokenId Next(const std::vector<TokenId>& tokens) const {
     const uint64_t hash = HashBytes(tokens.data(), tokens.size() * sizeof(TokenId));
@@ -57,7 +61,7 @@ class FakeEngine : public Engine {
   }
 
   int submitted = 0;
-  bool held = false;  // computes nothing while set
+  bool held = false;   // computes nothing while set
 
  private:
   struct Running {
@@ -71,6 +75,11 @@ class FakeEngine : public Engine {
   }
   static uint32_t OpenSlot(const SequenceSpec& spec, uint32_t block) {
     return spec.fidelity == Fidelity::kExact ? spec.slots[block * 2].value : spec.open[0].value;
+  }
+
+  TokenId Scripted(size_t position) const {
+    return position < script.size() ? static_cast<TokenId>(static_cast<uint8_t>(script[position]))
+                                    : end_token_;
   }
 
   void CheckReuse(const SequenceSpec& spec) {
@@ -99,7 +108,7 @@ class FakeEngine : public Engine {
     if (sequence.spec.max_new_tokens == 0) {
       return Finish(sequence, log, FinishCause::kPrefilled, now_ns);
     }
-    const TokenId token = Next(log);
+    const TokenId token = script.empty() ? Next(log) : Scripted(sequence.generated.size());
     sequence.generated.push_back(token);
     EngineEvent event;
     event.id = sequence.spec.id;

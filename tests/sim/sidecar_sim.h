@@ -100,11 +100,16 @@ class SidecarSim {
       outcome.replies.push_back(std::move(*reply));
     }
   }
+  // Nothing happens for a while.
+  void Pass(uint64_t ms) {
+    now_ns_ += ms * 1'000'000;
+    Rounds(8);
+  }
   void Rounds(int count) {
     for (int i = 0; i < count; ++i) Round();
   }
   const Outcome& Settle(RequestId request) {
-    Rounds(120);
+    Rounds(200);
     return outcomes_[request.value];
   }
   const Outcome& Play(SessionId session, std::vector<ChatMessage> messages,
@@ -123,6 +128,26 @@ class SidecarSim {
     return Run(Operation(RequestKind::kSessionMessages, session, version)).last()->text;
   }
 
+  // As `kairosctl reload` with settings that are good.
+  ControlReply Reload(ConductorSettings settings) {
+    ControlRequest ask;
+    ask.verb = ControlVerb::kReload;
+    ask.ticket = 5;
+    EXPECT_TRUE(control_requests_->TryPush(std::move(ask)));
+    Round();
+    ReloadOutcome outcome;
+    if (const auto ticket = conductor_->TakeReloadRequest()) outcome.tickets.push_back(*ticket);
+    outcome.text = "[]";
+    settings.turns.slot_bytes = 1024;
+    settings.catalog = {1u << 30, 64};
+    outcome.settings = std::move(settings);
+    conductor_->FinishReload(std::move(outcome));
+    Round();
+    std::optional<ControlReply> reply = control_replies_->TryPop();
+    EXPECT_TRUE(reply.has_value());
+    return reply.value_or(ControlReply{});
+  }
+
   FakeEngine& engine() { return *engine_; }
   Conductor& conductor() { return *conductor_; }
   TokenId end_token() const { return end_token_; }
@@ -137,7 +162,9 @@ class SidecarSim {
     ASSERT_TRUE(catalog.ok()) << error;
     std::vector<SessionRecord> sessions = (*catalog)->LoadSessions().Take();
     journal_ = std::make_unique<Journal>(catalog.Take());
-    text_ = std::make_unique<TextThread>(*renderer_, *tokenizer_);
+    grammars_ = GrammarCompiler::Create(*tokenizer_, &error).Take();
+    text_ = std::make_unique<TextThread>(*renderer_, *tokenizer_,
+                                         WireFormatOf(WireFamily::kChatMl), *grammars_);
     engine_ = std::make_unique<FakeEngine>(end_token_);
     requests_ = std::make_unique<SpscQueue<Request>>(256);
     replies_ = std::make_unique<SpscQueue<Reply>>(8192);
@@ -167,6 +194,7 @@ class SidecarSim {
   TokenId end_token_ = 0;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatRenderer> renderer_;
+  std::unique_ptr<GrammarCompiler> grammars_;
   std::unique_ptr<Journal> journal_;
   std::unique_ptr<TextThread> text_;
   std::unique_ptr<FakeEngine> engine_;

@@ -107,6 +107,34 @@ TEST(TurnSim, HidesSessionsOfOtherUidsAndNamespaces) {
   EXPECT_EQ(sim.Run(std::move(other_space)).last()->code, KAIROS_NOT_FOUND);
 }
 
+TEST(TurnSim, AReloadGivesAndTakesGrantsAndAnswersWhoAsked) {
+  SidecarSim sim;
+  const SessionId session = sim.Create();
+  Request stat = SidecarSim::Operation(RequestKind::kSessionStat, session);
+  stat.uid = 77;
+  ASSERT_EQ(sim.Run(stat).last()->code, KAIROS_NOT_FOUND);
+  ConductorSettings settings;
+  settings.grants = {{77, "default"}};
+
+  const ControlReply reply = sim.Reload(settings);
+
+  EXPECT_EQ(reply.text, "[]");
+  EXPECT_EQ(sim.Run(stat).last()->code, KAIROS_OK);
+  sim.Reload(ConductorSettings());
+  EXPECT_EQ(sim.Run(stat).last()->code, KAIROS_NOT_FOUND);
+}
+
+TEST(TurnSim, AReloadHoldsForTurnsThatHaveNotBegunToGenerate) {
+  SidecarSim sim;
+  ConductorSettings settings;
+  settings.turns.context_tokens = 4096;
+  settings.turns.max_tokens_default = 3;
+  sim.Reload(settings);
+  sim.engine().script = "one two three";
+
+  EXPECT_EQ(sim.Play(SessionId{}, {User("count")}, 0).figures().generated_tokens, 3u);
+}
+
 TEST(TurnSim, SharesBlocksInsideANamespaceOnly) {
   SidecarSim sim;
   const std::string manual(400, 'm');
@@ -357,6 +385,124 @@ TEST(TurnSim, AWrittenTaskContextIsANewVersionThatARewindUndoes) {
   EXPECT_NE(read().find("see Lisbon"), std::string::npos);
   sim.Run(SidecarSim::Operation(RequestKind::kSessionRewind, session, 1));
   EXPECT_EQ(read().find("see Lisbon"), std::string::npos);
+}
+
+kairos_session_t Stat(SidecarSim* sim, SessionId session) {
+  return sim->Run(SidecarSim::Operation(RequestKind::kSessionStat, session)).last()->sessions[0];
+}
+
+std::string Context(SidecarSim* sim, SessionId session) {
+  return sim->Run(SidecarSim::Operation(RequestKind::kContextRead, session)).last()->text;
+}
+
+// A session whose head waits for the tool "clock".
+SessionId WaitForClock(SidecarSim* sim) {
+  sim->engine().script = R"(<tool_call>{"name":"clock","arguments":{}}</tool_call>)";
+  Request turn = SidecarSim::TurnOf(SessionId{}, {User("what time is it")}, 100);
+  turn.turn->has_tools = true;
+  turn.turn->tools_json = R"([{"name":"clock","description":"time","parameters":{}}])";
+  const SessionId session = sim->Run(std::move(turn)).last()->session;
+  sim->engine().script.clear();
+  EXPECT_EQ(Stat(sim, session).phase, KAIROS_PHASE_WAITING_TOOL);
+  return session;
+}
+
+constexpr uint64_t kToolTimeoutMs = 60'000;
+
+ConductorSettings WithPhases(PhaseLimits phases) {
+  ConductorSettings settings;
+  settings.turns.context_tokens = 4096;
+  settings.phases = phases;
+  return settings;
+}
+
+TEST(TurnSim, AToolThatTakesTooLongGivesTheSessionBackToItsUser) {
+  SidecarSim sim;
+  sim.Reload(WithPhases({.tool_ms = kToolTimeoutMs}));
+  const SessionId session = WaitForClock(&sim);
+  const std::string messages = sim.Messages(session);
+  sim.Pass(kToolTimeoutMs - 1000);
+  EXPECT_EQ(Stat(&sim, session).phase, KAIROS_PHASE_WAITING_TOOL);
+
+  sim.Pass(2000);
+
+  const kairos_session_t after = Stat(&sim, session);
+  EXPECT_EQ(after.phase, KAIROS_PHASE_WAITING_USER);
+  EXPECT_EQ(after.waiting_for[0], 0);
+  EXPECT_EQ(after.version, 2u);
+  EXPECT_EQ(sim.Messages(session), messages);
+  EXPECT_NE(Context(&sim, session).find(R"("timed_out_after_ms":60000)"), std::string::npos);
+  sim.Pass(10 * kToolTimeoutMs);
+  EXPECT_EQ(Stat(&sim, session).version, 2u);
+  sim.Restart();
+  EXPECT_EQ(Stat(&sim, session).phase, KAIROS_PHASE_WAITING_USER);
+}
+
+TEST(TurnSim, AResultThatComesAfterTheTimeOutIsTakenLikeAnyOther) {
+  SidecarSim sim;
+  sim.Reload(WithPhases({.tool_ms = kToolTimeoutMs}));
+  const SessionId session = WaitForClock(&sim);
+  sim.Pass(2 * kToolTimeoutMs);
+  ASSERT_EQ(Stat(&sim, session).phase, KAIROS_PHASE_WAITING_USER);
+
+  ChatMessage result;
+  result.role = "tool";
+  result.name = "clock";
+  result.content = "noon";
+  EXPECT_TRUE(sim.Play(session, {result}).final());
+
+  const std::string context = Context(&sim, session);
+  EXPECT_NE(context.find(R"("pending_actions":[])"), std::string::npos) << context;
+  EXPECT_NE(context.find("noon"), std::string::npos) << context;
+}
+
+TEST(TurnSim, WaitsForAToolForEverUnlessToldOtherwise) {
+  SidecarSim sim;
+  const SessionId session = WaitForClock(&sim);
+  sim.Pass(365ull * 86'400'000);
+  EXPECT_EQ(Stat(&sim, session).phase, KAIROS_PHASE_WAITING_TOOL);
+}
+
+TEST(TurnSim, AUserWhoStaysAwayLeavesAnIdleSessionThatGoesOnAsItWas) {
+  SidecarSim sim;
+  sim.Reload(WithPhases({.user_ms = 5000}));
+  const SessionId session = sim.Play(SessionId{}, {User("hello")}).last()->session;
+  EXPECT_EQ(Stat(&sim, session).phase, KAIROS_PHASE_WAITING_USER);
+
+  sim.Pass(6000);
+
+  EXPECT_EQ(Stat(&sim, session).phase, KAIROS_PHASE_IDLE);
+  EXPECT_EQ(Stat(&sim, session).version, 1u);
+  EXPECT_EQ(sim.Play(session, {User("back")}).figures().version, 2u);
+  EXPECT_EQ(Stat(&sim, session).phase, KAIROS_PHASE_WAITING_USER);
+}
+
+TEST(TurnSim, ARewindToAWaitingVersionBeginsTheWaitAnew) {
+  SidecarSim sim;
+  sim.Reload(WithPhases({.tool_ms = kToolTimeoutMs}));
+  const SessionId session = WaitForClock(&sim);
+  sim.Pass(2 * kToolTimeoutMs);
+  sim.Run(SidecarSim::Operation(RequestKind::kSessionRewind, session, 1));
+  sim.Pass(kToolTimeoutMs - 5000);
+  EXPECT_EQ(Stat(&sim, session).phase, KAIROS_PHASE_WAITING_TOOL);
+  sim.Pass(10'000);
+  EXPECT_EQ(Stat(&sim, session).version, 3u);
+}
+
+TEST(TurnSim, ASessionDiesAfterItsTimeToLiveWithoutATurn) {
+  SidecarSim sim;
+  Request create = SidecarSim::Operation(RequestKind::kSessionCreate, SessionId{});
+  create.ttl_seconds = 100;
+  const SessionId session = sim.Run(std::move(create)).last()->session;
+  sim.Pass(90'000);
+  ASSERT_TRUE(sim.Play(session, {User("still here")}).final());
+  sim.Pass(90'000);
+  EXPECT_EQ(Stat(&sim, session).version, 1u);
+
+  sim.Pass(20'000);
+
+  EXPECT_EQ(sim.Run(SidecarSim::Operation(RequestKind::kSessionStat, session)).last()->code,
+            KAIROS_NOT_FOUND);
 }
 
 TEST(TurnSim, StartingOverDropsTheDialogueOnlyWhenTheClientAllowsIt) {

@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import pathlib
+import resource
 import select
 import shutil
 import signal
@@ -57,10 +58,28 @@ def require_live() -> None:
         sys.exit(SKIPPED)
 
 
+def _prepare(limits: dict[int, int], user: tuple[int, int] | None) -> None:
+    """In the child, before kairosd begins."""
+    for limit, value in limits.items():
+        resource.setrlimit(limit, (value, value))
+    if user is not None:
+        uid, gid = user
+        os.setgroups(())
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    # After the change of user, which takes the wish back.
+    _die_with_parent()
+
+
 def _die_with_parent() -> None:
     # A shell that runs the tests in the background has them ignore it, and so their children.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def children_of(pid: int) -> list[int]:
+    text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]
 
 
 @dataclass(frozen=True)
@@ -77,7 +96,9 @@ class LiveDaemon:
 
     def __init__(self, *, model: str | None = None, extra: tuple[str, ...] = (),
                  environment: dict[str, str] | None = None, catalog: str | None = None,
-                 folder: str | None = None) -> None:
+                 folder: str | None = None, limits: dict[int, int] | None = None,
+                 user: tuple[int, int] | None = None, own_pid_namespace: bool = False) -> None:
+        """`limits`: RLIMIT_* of the process, soft and hard. `user`: uid and gid to run as."""
         self._own_folder = folder is None
         self.folder = folder or tempfile.mkdtemp(prefix="kairos-live-")
         self.model = model or model_path()
@@ -87,7 +108,23 @@ class LiveDaemon:
         self.log = self.folder + "/log"
         self.extra = extra
         self.environment = environment or {}
+        self.limits = limits or {}
+        self.user = user
+        self.prefix = ("unshare", "--pid", "--fork", "--kill-child") if own_pid_namespace else ()
+        if user is not None:
+            self._give_to(*user)
         self.process: subprocess.Popen[bytes] | None = None
+
+    def _give_to(self, uid: int, gid: int) -> None:
+        """The folder with a model in it; others may pass through to the sockets."""
+        model = self.folder + "/model.gguf"
+        try:
+            os.link(str(self.model), model)
+        except OSError:
+            shutil.copyfile(str(self.model), model)
+        self.model = model
+        os.chmod(self.folder, 0o711)
+        os.chown(self.folder, uid, gid)
 
     def __enter__(self) -> LiveDaemon:
         return self.start()
@@ -98,10 +135,13 @@ class LiveDaemon:
     @property
     def pid(self) -> int:
         assert self.process is not None
-        return self.process.pid
+        if not self.prefix:
+            return self.process.pid
+        return children_of(self.process.pid)[0]
 
     def arguments(self) -> list[str]:
-        return [os.environ["KAIROSD"], "--model", str(self.model), "--socket", self.socket,
+        return [*self.prefix, os.environ["KAIROSD"], "--model", str(self.model),
+                "--socket", self.socket,
                 "--control-socket", self.control, "--catalog-path", self.catalog,
                 *([] if "--log-level" in self.extra else ["--log-level", "warn"]),
                 "--kv-memory", "256MiB", *self.extra]
@@ -112,7 +152,8 @@ class LiveDaemon:
         with open(self.log, "ab") as log:
             return subprocess.Popen(
                 self.arguments(), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                env={**clean, **self.environment, **environment}, preexec_fn=_die_with_parent)
+                env={**clean, **self.environment, **environment},
+                preexec_fn=lambda: _prepare(self.limits, self.user))
 
     def start(self, **environment: str) -> LiveDaemon:
         """Starts it and returns when it says that it serves."""
@@ -121,6 +162,7 @@ class LiveDaemon:
             os.unlink(path)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
             notify.bind(path)
+            os.chmod(path, 0o777)  # also for a kairosd of another user
             self.process = self.spawn(NOTIFY_SOCKET=path, **environment)
             end = os.pidfd_open(self.process.pid)
             try:

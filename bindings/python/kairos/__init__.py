@@ -38,6 +38,7 @@ from kairos.events import (
     Event,
     FinalEvent,
     LogprobsEvent,
+    ReasoningEvent,
     TextEvent,
     ToolCallEvent,
 )
@@ -52,7 +53,7 @@ __all__ = [
     "ContextFull", "DataLoss", "DeadlineExceeded", "ErrorEvent", "Event", "FailedPrecondition",
     "FinalEvent", "Finish", "ForkedError", "Generation", "InternalError", "InvalidArgument",
     "KairosError", "LogprobsEvent", "Message", "NotFound", "Phase", "Plan", "Reason",
-    "ResourceExhausted", "RingFull", "Session", "SessionInfo", "SidecarLost", "StaleVersion",
-    "TextEvent", "ToolCallEvent", "Turn", "TurnLabel", "TurnResult", "Unavailable", "Unimplemented",
-    "Usage", "abi_version", "layout_hash", "library_version",
+    "ReasoningEvent", "ResourceExhausted", "RingFull", "Session", "SessionInfo", "SidecarLost",
+    "StaleVersion", "TextEvent", "ToolCallEvent", "Turn", "TurnLabel", "TurnResult", "Unavailable",
+    "Unimplemented", "Usage", "abi_version", "layout_hash", "library_version",
 ]

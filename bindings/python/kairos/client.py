@@ -117,8 +117,9 @@ class Client:
                generation: Generation | None = None, **options: Any) -> Turn:
         """Queues a turn and returns it; RingFull means: read events, then try again.
 
-        Without a session id the sidecar makes a session. Options: tokens, tools, if_version,
-        idempotency_key, deadline_ms, priority, whole_history, generate, reuse, discard_on_cancel.
+        Without a session id the sidecar makes a session. Options: tokens, tools, tool_choice,
+        parallel_tool_calls, if_version, idempotency_key, deadline_ms, priority, whole_history,
+        generate, reuse, discard_on_cancel.
         """
         single = isinstance(messages, (str, Mapping)) or not isinstance(messages, Sequence)
         native = NativeTurn(session_id, [messages] if single else messages,  # type: ignore

@@ -12,7 +12,7 @@ from kairos.errors import KairosError, check, make_error
 from kairos.native import FinalStruct, lib, text_of
 from kairos.records import TurnResult
 
-ACCEPTED, TEXT, TOOL_CALL, LOGPROBS, FINAL, ERROR, REPLY = range(1, 8)
+ACCEPTED, TEXT, TOOL_CALL, LOGPROBS, FINAL, ERROR, REPLY, REASONING = range(1, 9)
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,15 @@ class AcceptedEvent(Event):
 
 @dataclass(frozen=True)
 class TextEvent(Event):
+    text: str
+    tokens: tuple[int, ...]
+    detail: int = 0  # a KAIROS_DETAIL_CALL_*: the text is a tool call that could not be read
+
+
+@dataclass(frozen=True)
+class ReasoningEvent(Event):
+    """What the model thinks before it answers; no part of the answer."""
+
     text: str
     tokens: tuple[int, ...]
 
@@ -94,7 +103,10 @@ def take(handle: ctypes.c_void_p) -> Event:
         if kind == ACCEPTED:
             return AcceptedEvent(request, session, lib.kairos_event_version(handle))
         if kind == TEXT:
-            return TextEvent(request, session, text, _tokens(handle))
+            return TextEvent(request, session, text, _tokens(handle),
+                             lib.kairos_event_detail(handle))
+        if kind == REASONING:
+            return ReasoningEvent(request, session, text, _tokens(handle))
         if kind == TOOL_CALL:
             return _tool_call(request, session, text)
         if kind == LOGPROBS:

@@ -64,7 +64,8 @@ class GenerationStruct(ctypes.Structure):
         ("repetition_penalty", c_float), ("presence_penalty", c_float),
         ("penalty_window", c_int32), ("seed", c_uint64), ("logprobs", c_uint32),
         ("stop_count", c_uint32), ("stops", POINTER(String)), ("biases", POINTER(LogitBias)),
-        ("bias_count", c_uint32), ("reserved0", c_uint32), ("reserved", c_uint64 * 4),
+        ("bias_count", c_uint32), ("constraint_kind", c_int32), ("constraint", String),
+        ("reserved", c_uint64 * 2),
     ]
 
 
@@ -74,8 +75,9 @@ class TurnOptions(ctypes.Structure):
         ("if_version", c_int64), ("messages", POINTER(MessageStruct)),
         ("tokens", POINTER(c_int32)), ("message_count", c_uint32), ("token_count", c_uint32),
         ("tools_json", String), ("idempotency_key", String), ("deadline_ms", c_uint32),
-        ("priority", c_int32), ("on_cancel", c_int32), ("reserved0", c_uint32),
-        ("generation", POINTER(GenerationStruct)), ("reserved", c_uint64 * 4),
+        ("priority", c_int32), ("on_cancel", c_int32), ("tool_choice", c_int32),
+        ("generation", POINTER(GenerationStruct)), ("tool_name", String),
+        ("reserved", c_uint64 * 2),
     ]
 
 
@@ -92,14 +94,14 @@ class FinalStruct(ctypes.Structure):
         ("stage_ns", c_uint64 * STAGE_COUNT), ("ttft_ns", c_uint64), ("total_ns", c_uint64),
         ("model_ns", c_uint64), ("logits_hash", c_uint64), ("first_difference", c_int64),
         ("plan", c_int32), ("label", c_int32), ("phase", c_int32), ("replayed", c_int32),
-        ("rule", c_char * 48),
+        ("rule", c_char * 48), ("forced_tokens", c_uint64),
     ]
 
 
-# Sizes of version 1 of the ABI; a mistake in a table above must not reach the library.
+# Sizes in kairos.h; a mistake in a table above must not reach the library.
 for _struct, _size in (
     (ClientOptions, 88), (SessionOptions, 72), (SessionStruct, 288), (MessageStruct, 88),
-    (GenerationStruct, 112), (TurnOptions, 136), (FinalStruct, 400),
+    (GenerationStruct, 112), (TurnOptions, 136), (FinalStruct, 408),
 ):
     assert ctypes.sizeof(_struct) == _size, _struct.__name__
 

@@ -12,7 +12,7 @@ from kairos.native import (
     GenerationStruct, LogitBias, MessageStruct, String, TurnOptions, lib, string,
 )
 
-WHOLE_HISTORY, NO_GENERATE, NO_REUSE = 1, 2, 4
+WHOLE_HISTORY, NO_GENERATE, NO_REUSE, ONE_CALL = 1, 2, 4, 8
 AUTO_TEMPERATURE, AUTO_MAX_TOKENS, AUTO_CONTEXT, IGNORE_EOS, LOGITS_HASH = 1, 2, 4, 8, 16
 VERSION_ANY = -1
 
@@ -34,7 +34,11 @@ MessageLike = Union[str, Message, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Generation:
-    """None leaves a field to the default; "auto" lets the sidecar's filter choose it."""
+    """None leaves a field to the default; "auto" lets the sidecar's filter choose it.
+
+    At most one of `json_schema`, `regex` (of the whole text) and `grammar` (Lark) says what the
+    reply's text must match.
+    """
 
     max_tokens: int | str | None = None
     temperature: float | str | None = None
@@ -51,6 +55,27 @@ class Generation:
     ignore_eos: bool = False
     auto_context: bool = False
     logits_hash: bool = False
+    json_schema: str | Mapping[str, Any] | None = None
+    regex: str | None = None
+    grammar: str | None = None
+
+
+TOOL_CHOICES = {"auto": 0, "none": 1, "required": 2, "free": 4}
+TOOL_CHOICE_NAMED = 3
+# "auto", "none", "required", "free", or {"name": TOOL}.
+ToolChoice = Union[str, Mapping[str, Any]]
+
+
+def as_tool_choice(value: ToolChoice) -> tuple[int, str | None]:
+    """The number for kairos.h and the tool's name."""
+    if isinstance(value, str):
+        if value not in TOOL_CHOICES:
+            raise ValueError(f"tool_choice: one of {', '.join(TOOL_CHOICES)}, or {{'name': TOOL}}")
+        return TOOL_CHOICES[value], None
+    name = value.get("name") or (value.get("function") or {}).get("name")
+    if not isinstance(name, str):
+        raise ValueError("tool_choice: the mapping has no name")
+    return TOOL_CHOICE_NAMED, name
 
 
 def as_message(value: MessageLike) -> Message:
@@ -75,7 +100,8 @@ class NativeTurn:
 
     def __init__(self, session_id: int, messages: Sequence[MessageLike], *,
                  tokens: Sequence[int] | None = None,
-                 tools: str | Sequence[Any] | None = None,
+                 tools: str | Sequence[Any] | None = None, tool_choice: ToolChoice = "auto",
+                 parallel_tool_calls: bool = True,
                  generation: Generation | None = None, if_version: int | None = None,
                  idempotency_key: str | None = None, deadline_ms: int = 0, priority: int = 0,
                  whole_history: bool = False, generate: bool = True, reuse: bool = True,
@@ -86,7 +112,8 @@ class NativeTurn:
         lib.kairos_turn_options_init(ctypes.byref(options))
         options.session_id = session_id
         options.flags = ((WHOLE_HISTORY if whole_history else 0)
-                         | (0 if generate else NO_GENERATE) | (0 if reuse else NO_REUSE))
+                         | (0 if generate else NO_GENERATE) | (0 if reuse else NO_REUSE)
+                         | (0 if parallel_tool_calls else ONE_CALL))
         options.if_version = VERSION_ANY if if_version is None else if_version
         self._set_messages([as_message(message) for message in messages])
         if tokens is not None:
@@ -94,6 +121,8 @@ class NativeTurn:
             options.tokens = ctypes.cast(array, ctypes.POINTER(ctypes.c_int32))
             options.token_count = len(tokens)
         options.tools_json = self._string(as_json(tools))
+        options.tool_choice, tool_name = as_tool_choice(tool_choice)
+        options.tool_name = self._text(tool_name)
         options.idempotency_key = self._text(idempotency_key)
         options.deadline_ms = deadline_ms
         options.priority = priority
@@ -145,7 +174,17 @@ class NativeTurn:
             biases = self._keep((LogitBias * len(pairs))(*pairs))
             native.biases = ctypes.cast(biases, ctypes.POINTER(LogitBias))
             native.bias_count = len(pairs)
+        self._set_constraint(native, wanted)
         return native
+
+    def _set_constraint(self, native: GenerationStruct, wanted: Generation) -> None:
+        given = [(kind, value) for kind, value in enumerate(
+            (as_json(wanted.json_schema), wanted.regex, wanted.grammar), 1) if value is not None]
+        if len(given) > 1:
+            raise ValueError("generation: at most one of json_schema, regex and grammar")
+        for kind, value in given:
+            native.constraint_kind = kind
+            native.constraint = self._string(value if isinstance(value, bytes) else value.encode())
 
     @staticmethod
     def _number(native: GenerationStruct, name: str, value: Any, auto: int) -> int:

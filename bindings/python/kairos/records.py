@@ -106,6 +106,7 @@ class Usage:
     shared_tokens: int
     recomputed_tokens: int
     generated_tokens: int
+    forced_tokens: int  # of the generated, those that a constraint left no choice in
     recomputed_by: dict[int, int] = field(default_factory=dict)  # Reason to tokens, without zeros
 
 
@@ -133,7 +134,8 @@ class TurnResult:
         usage = Usage(
             prompt_tokens=f.prompt_tokens, new_tokens=f.new_tokens, reused_tokens=f.reused_tokens,
             shared_tokens=f.shared_tokens, recomputed_tokens=f.recomputed_tokens,
-            generated_tokens=f.generated_tokens, recomputed_by=reasons)
+            generated_tokens=f.generated_tokens, forced_tokens=f.forced_tokens,
+            recomputed_by=reasons)
         return cls(
             session_id=f.session_id, version=f.version, finish=_known(Finish, f.finish),
             usage=usage, plan=_known(Plan, f.plan), label=_known(TurnLabel, f.label),

@@ -77,6 +77,15 @@ class Turns(FakeSidecarTest):
                         if isinstance(e, kairos.LogprobsEvent))
         self.assertEqual(logprobs.tokens[0]["token"], 5)
 
+    def test_reasoning_and_broken_calls_are_told_apart_from_text(self):
+        turn = self.client.submit("reasoning")
+        thought, broken = [e for e in turn if hasattr(e, "text")]
+        self.assertIsInstance(thought, kairos.ReasoningEvent)
+        self.assertEqual(thought.text, "hm")
+        self.assertIsInstance(broken, kairos.TextEvent)
+        self.assertEqual((broken.text, broken.detail), ("<tool_call>{", 20))
+        self.assertEqual(self.client.submit("reasoning").read(), "<tool_call>{")
+
     def test_failed_turn_raises_its_error(self):
         with self.assertRaises(kairos.ResourceExhausted) as caught:
             self.client.submit("fail").read()

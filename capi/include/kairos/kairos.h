@@ -10,23 +10,19 @@
  *     words and kairos_last_detail() the finer cause, both per thread.
  *  2. Structs that you pass start with struct_size = sizeof the struct as you compiled it; use the
  *     kairos_*_init() function or KAIROS_INIT. Reserved fields are zero. Fields are only ever appended.
- *  3. Strings are UTF-8, given by pointer and size in bytes, need no terminator and are copied.
- *     A null pointer with size 0 means "not given".
+ *  3. Strings are UTF-8, not terminated, and copied. Null with size 0 means "not given".
  *  4. Memory that the library hands out is an event; free it with kairos_event_release().
  *  5. Threads: every call on a kairos_client_t may come from any thread, except that close must be the
  *     last one to start; a thread blocked in a call when close begins returns -KAIROS_CANCELLED.
  *     An event belongs to one thread at a time. No call takes callbacks and no thread is started.
- *  6. Fork: a child process cannot use its parent's clients (-KAIROS_FAILED_PRECONDITION with detail
- *     KAIROS_DETAIL_FORKED). Open a client after the fork.
- *  7. Blocking: calls with timeout_ms block at most that long (-1 waits without limit, 0 never
- *     blocks); the others do not block.
+ *  6. Fork: a child cannot use its parent's clients (KAIROS_DETAIL_FORKED). Open one after the fork.
+ *  7. Blocking: calls with timeout_ms block at most that long (-1: without limit); others never.
  */
 #ifndef KAIROS_KAIROS_H_
 #define KAIROS_KAIROS_H_
 
 #include <stddef.h>
 #include <stdint.h>
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -36,7 +32,6 @@ extern "C" {
 #else
 #define KAIROS_API
 #endif
-
 #define KAIROS_ABI_VERSION 1u
 
 /* Codes, frozen. Calls return the negative value; events carry the positive one. */
@@ -70,6 +65,15 @@ extern "C" {
 #define KAIROS_DETAIL_PROTOCOL 13       /* the peer broke the ring protocol; attachment closed */
 #define KAIROS_DETAIL_KV_FULL 14        /* this turn cannot fit the configured KV memory */
 #define KAIROS_DETAIL_TEMPLATE 15       /* the chat template refused or ran out of budget */
+#define KAIROS_DETAIL_GRAMMAR 23        /* tool schema or constraint cannot be enforced; the text says why */
+/* Of a text event: the text is a tool call that could not be read, as the model wrote it. */
+#define KAIROS_DETAIL_CALL_MALFORMED 16    /* not JSON, or not the model's notation of calls */
+#define KAIROS_DETAIL_CALL_NO_NAME 17
+#define KAIROS_DETAIL_CALL_NO_ARGUMENTS 18 /* none, or no JSON object of them */
+#define KAIROS_DETAIL_CALL_TOO_DEEP 19     /* nested deeper than 64 */
+#define KAIROS_DETAIL_CALL_UNFINISHED 20   /* the reply ended within it */
+#define KAIROS_DETAIL_CALL_UNKNOWN_TOOL 21 /* the name is not in the turn's tool list */
+#define KAIROS_DETAIL_CALL_TOO_LARGE 22    /* more than 256 KiB, or the reply's 65th */
 
 typedef struct kairos_client kairos_client_t;
 typedef struct kairos_event kairos_event_t;
@@ -80,7 +84,6 @@ typedef struct kairos_string {
 } kairos_string_t;
 
 /* ---- Library ---------------------------------------------------------------------------------- */
-
 KAIROS_API uint32_t kairos_abi_version(void);   /* of the library, compare KAIROS_ABI_VERSION */
 KAIROS_API uint64_t kairos_layout_hash(void);   /* of the shared segment layout it speaks */
 KAIROS_API const char* kairos_version(void);    /* "1.0.0", static */
@@ -90,7 +93,6 @@ KAIROS_API int64_t kairos_last_error(char* buffer, size_t capacity);
 KAIROS_API int32_t kairos_last_detail(void);
 
 /* ---- Client ----------------------------------------------------------------------------------- */
-
 typedef struct kairos_client_options {
   uint32_t struct_size;
   uint32_t flags;
@@ -111,8 +113,7 @@ KAIROS_API void kairos_client_close(kairos_client_t* client);
 /* A descriptor that polls readable when kairos_event_next() may have something. Owned by the client.
  * Read events until 0 is returned before waiting on it again. */
 KAIROS_API int32_t kairos_client_fd(kairos_client_t* client);
-/* Echo of `size` payload bytes (0..65536) by the sidecar's ingress; returns the round trip in
- * nanoseconds. spin != 0 polls without sleeping. */
+/* Echo of 0..65536 bytes by the sidecar; returns nanoseconds. spin != 0 polls without sleeping. */
 KAIROS_API int64_t kairos_client_ping(kairos_client_t* client, uint32_t size, int32_t spin,
                                       int32_t timeout_ms);
 
@@ -198,9 +199,22 @@ KAIROS_API int32_t kairos_context_write(kairos_client_t* client, uint64_t sessio
 #define KAIROS_TURN_WHOLE_HISTORY 1u /* messages are the whole dialogue: match it with what is stored */
 #define KAIROS_TURN_NO_GENERATE 2u   /* append and prefill only */
 #define KAIROS_TURN_NO_REUSE 4u      /* recompute everything, as a stateless server would */
+#define KAIROS_TURN_ONE_CALL 8u      /* at most one tool call in the reply; otherwise up to 8 */
 
 #define KAIROS_ON_CANCEL_COMMIT 0  /* keep the user's message and the text so far, marked cancelled */
 #define KAIROS_ON_CANCEL_DISCARD 1 /* leave the session as it was */
+
+/* What the reply must be, where the session knows tools: arguments of calls match their schemas. */
+#define KAIROS_TOOL_CHOICE_AUTO 0     /* text or calls; a call that is begun is a valid one */
+#define KAIROS_TOOL_CHOICE_NONE 1     /* text only */
+#define KAIROS_TOOL_CHOICE_REQUIRED 2 /* at least one call */
+#define KAIROS_TOOL_CHOICE_NAMED 3    /* one call of tool_name */
+#define KAIROS_TOOL_CHOICE_FREE 4     /* nothing is enforced; a broken call comes back as text */
+/* kairos_generation.constraint_kind: what the reply's text must match. 0: nothing */
+#define KAIROS_CONSTRAINT_NONE 0
+#define KAIROS_CONSTRAINT_JSON_SCHEMA 1
+#define KAIROS_CONSTRAINT_REGEX 2 /* of the whole text, Rust syntax */
+#define KAIROS_CONSTRAINT_LARK 3  /* a grammar, llguidance's dialect of Lark; its start rule is `start` */
 
 /* kairos_generation.flags: fields for the sidecar's filter to choose ("auto") */
 #define KAIROS_AUTO_TEMPERATURE 1u
@@ -208,8 +222,7 @@ KAIROS_API int32_t kairos_context_write(kairos_client_t* client, uint64_t sessio
 #define KAIROS_AUTO_CONTEXT 4u      /* the filter may reset the context; a rewind undoes it */
 #define KAIROS_IGNORE_EOS 8u        /* do not end at end-of-turn tokens */
 #define KAIROS_LOGITS_HASH 16u      /* fill kairos_final.logits_hash */
-/* kairos_generation.flags: the sidecar's setting holds in place of the field */
-#define KAIROS_DEFAULT_TEMPERATURE 32u
+#define KAIROS_DEFAULT_TEMPERATURE 32u /* the sidecar's setting holds in place of the field */
 #define KAIROS_DEFAULT_TOP_P 64u
 #define KAIROS_DEFAULT_TOP_K 128u
 
@@ -245,8 +258,9 @@ typedef struct kairos_generation {
   const kairos_string_t* stops; /* at most 16 of at most 256 bytes */
   const kairos_logit_bias_t* biases;
   uint32_t bias_count;        /* at most 1024 */
-  uint32_t reserved0;
-  uint64_t reserved[4];
+  int32_t constraint_kind;    /* KAIROS_CONSTRAINT_* */
+  kairos_string_t constraint; /* at most 256 KiB */
+  uint64_t reserved[2];
 } kairos_generation_t;
 
 typedef struct kairos_turn_options {
@@ -263,17 +277,17 @@ typedef struct kairos_turn_options {
   uint32_t deadline_ms;            /* from submit; 0: none */
   int32_t priority;                /* -100..100, added to the session's */
   int32_t on_cancel;               /* KAIROS_ON_CANCEL_* */
-  uint32_t reserved0;
+  int32_t tool_choice;             /* KAIROS_TOOL_CHOICE_* */
   const kairos_generation_t* generation; /* null: defaults */
-  uint64_t reserved[4];
+  kairos_string_t tool_name;       /* for KAIROS_TOOL_CHOICE_NAMED, at most 128 bytes */
+  uint64_t reserved[2];
 } kairos_turn_options_t;
 
 KAIROS_API void kairos_message_init(kairos_message_t* message);
 KAIROS_API void kairos_generation_init(kairos_generation_t* generation);
 KAIROS_API void kairos_turn_options_init(kairos_turn_options_t* options);
-/* Queues a turn and returns its request id. -KAIROS_RESOURCE_EXHAUSTED with KAIROS_DETAIL_RING_FULL
- * means: read events, then try again. A turn larger than the request ring goes out in pieces, as
- * events are read. */
+/* Queues a turn and returns its request id. KAIROS_DETAIL_RING_FULL means: read events, then try
+ * again. A turn larger than the request ring goes out in pieces, as events are read. */
 KAIROS_API int32_t kairos_turn_submit(kairos_client_t* client, const kairos_turn_options_t* options,
                                       uint64_t* request_id);
 /* Asks the turn to stop; its final event follows. Cancelling a finished turn is no error. */
@@ -282,12 +296,16 @@ KAIROS_API int32_t kairos_turn_cancel(kairos_client_t* client, uint64_t request_
 /* ---- Events ----------------------------------------------------------------------------------- */
 
 #define KAIROS_EVENT_ACCEPTED 1  /* session id and base version are known; the turn is queued */
-#define KAIROS_EVENT_TEXT 2      /* kairos_event_text: whole UTF-8 characters, kairos_event_tokens */
+#define KAIROS_EVENT_TEXT 2      /* kairos_event_text: whole UTF-8 characters, without the markup of
+                                    calls; kairos_event_tokens: those generated since, markup too;
+                                    kairos_event_detail: 0, or a KAIROS_DETAIL_CALL_* */
 #define KAIROS_EVENT_TOOL_CALL 3 /* kairos_event_text: {"id","name","arguments"} */
 #define KAIROS_EVENT_LOGPROBS 4  /* kairos_event_text: JSON of tokens and alternatives */
 #define KAIROS_EVENT_FINAL 5     /* kairos_event_final; the last event of a turn that was accepted */
 #define KAIROS_EVENT_ERROR 6     /* code, detail, text; the last event of a turn that was not done */
 #define KAIROS_EVENT_REPLY 7     /* result of a blocking call */
+#define KAIROS_EVENT_REASONING 8 /* kairos_event_text: what the model thinks before it answers;
+                                    kairos_event_tokens */
 
 #define KAIROS_PLAN_FULL_COMPUTE 1
 #define KAIROS_PLAN_CONTINUATION 2
@@ -355,6 +373,7 @@ typedef struct kairos_final {
   int32_t phase;              /* KAIROS_PHASE_* after the turn */
   int32_t replayed;           /* 1: stored reply of an earlier turn with this idempotency key */
   char rule[48];              /* name of the filter rule that decided, zero padded */
+  uint64_t forced_tokens;     /* of the generated, those that a constraint left no choice in */
 } kairos_final_t;
 
 /* Next event of this client: 1 and *event, or 0 on time-out. */

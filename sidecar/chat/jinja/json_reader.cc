@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/json_depth.h"
 #include "sidecar/chat/jinja/operators.h"
 
 namespace kairos {
@@ -64,10 +65,6 @@ class ValueBuilder : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool Open(const JinjaValue& container) {
-    if (open_.size() >= kJsonDepthMax) {
-      error_ = "nested deeper than " + std::to_string(kJsonDepthMax) + " levels";
-      return false;
-    }
     if (!Add(container)) return false;
     open_.push_back({container, {}});
     return true;
@@ -90,6 +87,10 @@ bool ReadJson(JinjaHeap& heap, std::string_view text, TextSource source, JinjaVa
               std::string* error) {
   if (!heap.Work(text.size())) {
     *error = heap.error();
+    return false;
+  }
+  if (!JsonNestsWithin(text, kJsonDepthMax)) {
+    *error = "nested deeper than " + std::to_string(kJsonDepthMax) + " levels";
     return false;
   }
   ValueBuilder builder(heap, source);

@@ -118,6 +118,21 @@ TEST_F(ClientTest, ReadsAndWritesTheTaskContext) {
 
 // ---- Turns --------------------------------------------------------------------------------------
 
+TEST_F(ClientTest, ReasoningIsAnEventOfItsOwnAndABrokenCallHasADetail) {
+  uint64_t request = 0;
+  ASSERT_EQ(Submit(client_, "reasoning", &request), 0) << LastError();
+
+  Next(client_);
+  Event reasoning = Next(client_);
+  EXPECT_EQ(kairos_event_type(reasoning.get()), KAIROS_EVENT_REASONING);
+  EXPECT_EQ(kairos_event_code(reasoning.get()), KAIROS_OK);
+  EXPECT_EQ(Text(reasoning), "hm");
+  Event broken = Next(client_);
+  EXPECT_EQ(kairos_event_type(broken.get()), KAIROS_EVENT_TEXT);
+  EXPECT_EQ(kairos_event_detail(broken.get()), KAIROS_DETAIL_CALL_UNFINISHED);
+  EXPECT_EQ(Text(broken), "<tool_call>{");
+}
+
 TEST_F(ClientTest, TurnEndsWithItsNumbers) {
   uint64_t request = 0;
   ASSERT_EQ(Submit(client_, "hello there", &request), 0) << LastError();

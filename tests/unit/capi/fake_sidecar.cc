@@ -331,6 +331,16 @@ void FakeSidecar::AnswerTurn(Connection& connection, uint64_t id, uint64_t sessi
     connection.queue.push_back({static_cast<RecordType>(50), id, Payload(8)});
     return;
   }
+  if (text == "reasoning") {
+    fields.text = "hm";
+    fields.code = kReasoningText;
+    Reply(connection, RecordType::kText, id, fields);
+    fields.text = "<tool_call>{";
+    fields.code = 0;
+    fields.detail = KAIROS_DETAIL_CALL_UNFINISHED;
+    Reply(connection, RecordType::kText, id, fields);
+    return Finish(connection, id, session, KAIROS_FINISH_STOP);
+  }
   if (text == "tool" || text == "logprobs") {
     const bool tool = text == "tool";
     fields.text = tool ? R"({"id":"call_1","name":"weather","arguments":{"city":"Oslo"}})"

@@ -1,23 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every allocation of a call is made to fail once: the call says RESOURCE_EXHAUSTED, nothing is
-// lost, and the same call then works. This program's malloc stands in front of the C library's.
-#include <cstdlib>
+// Every allocation of every call is made to fail once: the call says RESOURCE_EXHAUSTED, nothing is
+// lost, and the same call then works.
+#include <functional>
 
 #include "tests/unit/capi/client_fixture.h"
-
-extern "C" void* __libc_malloc(size_t size);
-
-namespace {
-
-// Allocations of this thread until one fails; negative: none does.
-constinit thread_local int allocations_left = -1;
-
-}  // namespace
-
-extern "C" void* malloc(size_t size) {
-  if (allocations_left > 0 && --allocations_left == 0) return nullptr;
-  return __libc_malloc(size);
-}
+#include "tests/unit/capi/failing_allocation.h"
 
 namespace kairos {
 namespace {
@@ -29,11 +16,9 @@ template <typename CallBody>
 int FailEach(CallBody call) {
   int failures = 0;
   for (int n = 1; n < kAllocationsOfACallMax; ++n) {
-    allocations_left = n;
+    FailAllocation(n);
     const int64_t result = call();
-    const bool failed = allocations_left == 0;
-    allocations_left = -1;
-    if (!failed) {
+    if (!AllocationFailed()) {
       EXPECT_GE(result, 0) << LastError();
       return failures;
     }
@@ -42,12 +27,6 @@ int FailEach(CallBody call) {
   }
   ADD_FAILURE() << "the call never ran through";
   return failures;
-}
-
-// The ring's reassembly buffer grows with the largest record; a failure there is the ring's to
-// survive. After this it has its size, and what allocates is the client library.
-void GrowReassembly(kairos_client_t* client) {
-  ASSERT_GT(kairos_client_ping(client, 65536, 0, kPatienceMs), 0) << LastError();
 }
 
 TEST(Memory, OpenSurvivesEveryFailedAllocation) {
@@ -67,7 +46,6 @@ TEST(Memory, OpenSurvivesEveryFailedAllocation) {
 TEST(Memory, TurnLosesNoEventWhenAllocationsFail) {
   FakeSidecar sidecar;
   kairos_client_t* client = OpenClient(sidecar.path());
-  GrowReassembly(client);
   for (int round = 0; round < 20; ++round) {
     uint64_t request = 0;
     EXPECT_GT(FailEach([&] { return Submit(client, "burst 3", &request); }), 0);
@@ -87,7 +65,6 @@ TEST(Memory, TurnLosesNoEventWhenAllocationsFail) {
 TEST(Memory, LostTurnsKeepTheirErrorEventWhenAllocationsFail) {
   FakeSidecar sidecar;
   kairos_client_t* client = OpenClient(sidecar.path());
-  GrowReassembly(client);
   uint64_t request = 0;
   ASSERT_EQ(Submit(client, "hang", &request), 0);
   Next(client);
@@ -102,19 +79,91 @@ TEST(Memory, LostTurnsKeepTheirErrorEventWhenAllocationsFail) {
   kairos_client_close(client);
 }
 
-TEST(Memory, BlockingCallSurvivesEveryFailedAllocation) {
+struct Call {
+  const char* name;
+  std::function<int64_t(kairos_client_t*, uint64_t session)> call;
+};
+
+// Every call that waits for an answer, with good arguments.
+std::vector<Call> CallsOfSession() {
+  static uint64_t id = 0;
+  static std::vector<kairos_session_t> records(300);
+  static kairos_event_t* event = nullptr;
+  static const std::string context = R"({"goal":")" + std::string(100'000, 'x') + R"("})";
+  records[0].struct_size = sizeof(records[0]);
+  const auto text = [](int32_t result) {
+    kairos_event_release(event);
+    event = nullptr;
+    return result;
+  };
+  return {
+      // Of the largest size first: the reply grows the reassembly buffer while allocations fail.
+      {"ping",
+       [](auto* c, uint64_t) { return kairos_client_ping(c, 65536, 0, kPatienceMs); }},
+      {"create",
+       [](auto* c, uint64_t) { return kairos_session_create(c, nullptr, &id, kPatienceMs); }},
+      {"open",
+       [](auto* c, uint64_t s) { return kairos_session_open(c, s, nullptr, kPatienceMs); }},
+      {"write",
+       [](auto* c, uint64_t s) {
+         return kairos_context_write(c, s, -1, {context.data(), context.size()}, &id, kPatienceMs);
+       }},
+      {"read",
+       [text](auto* c, uint64_t s) {
+         return text(kairos_context_read(c, s, 0, &event, kPatienceMs));
+       }},
+      {"messages",
+       [text](auto* c, uint64_t s) {
+         return text(kairos_session_messages(c, s, 0, &event, kPatienceMs));
+       }},
+      {"stat",
+       [](auto* c, uint64_t s) { return kairos_session_stat(c, s, &records[0], kPatienceMs); }},
+      {"list",
+       [](auto* c, uint64_t) { return kairos_session_list(c, 0, &records[0], 300, kPatienceMs); }},
+      {"fork",
+       [](auto* c, uint64_t s) { return kairos_session_fork(c, s, 0, &id, kPatienceMs); }},
+      {"rewind",
+       [](auto* c, uint64_t s) { return kairos_session_rewind(c, s, 1, kPatienceMs); }},
+      {"release",
+       [](auto* c, uint64_t s) { return kairos_session_release(c, s, kPatienceMs); }},
+      {"cancel", [](auto* c, uint64_t) { return kairos_turn_cancel(c, 1); }},
+      {"fd", [](auto* c, uint64_t) { return kairos_client_fd(c); }},
+      {"next", [](auto* c, uint64_t) { return kairos_event_next(c, 0, &event); }},
+  };
+}
+
+TEST(Memory, EveryCallSurvivesEveryFailedAllocation) {
   FakeSidecar sidecar;
-  kairos_client_t* client = OpenClient(sidecar.path());
-  GrowReassembly(client);
-  uint64_t session = 0;
-  ASSERT_EQ(kairos_session_create(client, nullptr, &session, kPatienceMs), 0);
-  kairos_session_t record{};
-  record.struct_size = sizeof(record);
+  for (const Call& one : CallsOfSession()) {
+    kairos_client_t* client = OpenClient(sidecar.path());
+    uint64_t session = 0;
+    ASSERT_EQ(kairos_session_create(client, nullptr, &session, kPatienceMs), 0);
 
-  const auto stat = [&] { return kairos_session_stat(client, session, &record, kPatienceMs); };
-  EXPECT_GT(FailEach(stat), 0);
+    FailEach([&] { return one.call(client, session); });
 
-  EXPECT_EQ(record.id, session);
+    EXPECT_GT(kairos_client_ping(client, 65536, 0, kPatienceMs), 0) << one.name;
+    EXPECT_EQ(kairos_session_open(client, session, nullptr, kPatienceMs), 0) << one.name;
+    kairos_client_close(client);
+  }
+}
+
+TEST(Memory, TurnLargerThanTheRingArrivesWholeWhenAllocationsFail) {
+  FakeSidecar sidecar;
+  kairos_client_t* client = OpenClient(sidecar.path(), 64 << 10);
+  const std::string text(500'000, 'x');
+  uint64_t request = 0;
+  EXPECT_GT(FailEach([&] { return Submit(client, text, &request); }), 0);
+  std::string echoed;
+  for (int32_t type = 0; type != KAIROS_EVENT_FINAL;) {
+    kairos_event_t* event = nullptr;
+    FailEach([&] { return kairos_event_next(client, kPatienceMs, &event); });
+    ASSERT_NE(event, nullptr);
+    type = kairos_event_type(event);
+    if (type == KAIROS_EVENT_TEXT) echoed.append(kairos_event_text(event).data, 500'000);
+    kairos_event_release(event);
+  }
+
+  EXPECT_EQ(echoed, text);
   kairos_client_close(client);
 }
 

@@ -99,6 +99,18 @@ TEST_F(TextStreamTest, SkipsControlTokens) {
   EXPECT_FALSE(stream.stopped());
 }
 
+TEST_F(TextStreamTest, TakesMarkersForTheirText) {
+  TinyVocabulary vocabulary;
+  vocabulary.AddMerge("z", "z");
+  const TokenId marker = vocabulary.Add("<|python_tag|>", TokenKind::kControl);
+  const TokenId other = vocabulary.Add("<|eom_id|>", TokenKind::kControl);
+  const auto tokenizer = vocabulary.Build();
+  TextStream stream(*tokenizer, {}, std::span(&marker, 1));
+
+  EXPECT_EQ(stream.Push(marker), "<|python_tag|>");
+  EXPECT_EQ(stream.Push(other), "");
+}
+
 // Expected values are those of the Unicode standard's practice for replacing maximal subparts.
 TEST_F(TextStreamTest, ReplacesInvalidBytes) {
   const struct {

@@ -3,12 +3,14 @@
 #include "sidecar/control/control_server.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <zmq.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <filesystem>
@@ -117,6 +119,20 @@ class ControlServerTest : public testing::Test {
     zmq_close(socket);
     zmq_ctx_term(context);
     return got;
+  }
+
+  void ConnectTo(int fd) const {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path_.c_str(), sizeof(address.sun_path) - 1);
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+
+  // A connection that says what it likes.
+  int RawPeer() const {
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    ConnectTo(fd);
+    return fd;
   }
 
   int32_t CodeOf(const std::vector<std::string>& frames) {
@@ -251,11 +267,7 @@ TEST_F(ControlServerTest, SurvivesBytesThatAreNotZeroMq) {
   for (const std::string& bytes :
        {std::string(4096, '\xaa'), std::string("GET / HTTP/1.1\r\n\r\n"), greeting,
         greeting + ready + claim, greeting + std::string(1000, '\xff'), std::string()}) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::strncpy(address.sun_path, path_.c_str(), sizeof(address.sun_path) - 1);
-    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    const int fd = RawPeer();
     [[maybe_unused]] const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     ExpectServes();
     close(fd);
@@ -268,6 +280,70 @@ TEST_F(ControlServerTest, DropsMessageLargerThanOneMebibyteAndGoesOn) {
   const std::string body(kControlRequestBytesMax + 1, 'x');
 
   EXPECT_TRUE(Exchange({EncodeEnvelope(ControlEnvelope{}, body), body}, 300).empty());
+
+  ExpectServes();
+}
+
+TEST_F(ControlServerTest, DropsMessageWithoutEndAndGoesOn) {
+  StartServer();
+  const std::string ready("\4\x1a\5READY\x0bSocket-Type\0\0\0\6DEALER", 28);
+  std::string greeting(64, '\0');
+  greeting[0] = '\xff';
+  greeting[9] = '\x7f';
+  greeting[10] = '\3';
+  greeting.replace(12, 4, "NULL");
+  const int fd = RawPeer();
+  const std::string frame = std::string("\3\0\0\0\0\0\2\0\0", 9) + std::string(1 << 17, 'x');
+  std::string bytes = greeting + ready;
+  bool dropped = false;
+  for (int i = 0; i < 1000 && !dropped; ++i) {
+    for (size_t at = 0; at < bytes.size() && !dropped;) {
+      const ssize_t sent = send(fd, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
+      dropped = sent < 0;
+      if (!dropped) at += static_cast<size_t>(sent);
+    }
+    bytes = frame;
+  }
+
+  EXPECT_TRUE(dropped) << "more than a message's limit was taken";
+  close(fd);
+  ExpectServes();
+}
+
+TEST_F(ControlServerTest, NewPeerTakesThePlaceOfTheOneIdleLongest) {
+  StartServer();
+  std::vector<int> idle;
+  for (size_t i = 0; i < ControlDoor::kPeersMax; ++i) idle.push_back(RawPeer());
+  ExpectServes();
+
+  char byte = 0;
+  ssize_t got = 1;
+  while (got > 0) got = recv(idle[0], &byte, 1, 0);
+  EXPECT_EQ(got, 0) << "the first was closed";
+  for (const int fd : idle) close(fd);
+  ExpectServes();
+}
+
+TEST_F(ControlServerTest, SurvivesWithoutDescriptorsAndServesWhenThereAreSome) {
+  StartServer();
+  ExpectServes();
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+  std::vector<int> waiting;
+  for (int i = 0; i < 40; ++i) waiting.push_back(socket(AF_UNIX, SOCK_STREAM, 0));
+  std::vector<int> all;
+  rlimit low = old;
+  low.rlim_cur = std::min<rlim_t>(old.rlim_cur, 512);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  for (int fd = dup(0); fd >= 0; fd = dup(0)) all.push_back(fd);
+  for (const int fd : waiting) {
+    ConnectTo(fd);
+    char byte = 0;
+    EXPECT_LE(recv(fd, &byte, 1, 0), 0) << "refused by an end of file";
+  }
+  for (const int fd : all) close(fd);
+  for (const int fd : waiting) close(fd);
+  setrlimit(RLIMIT_NOFILE, &old);
 
   ExpectServes();
 }

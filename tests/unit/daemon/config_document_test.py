@@ -39,6 +39,17 @@ class ConfigDocument(unittest.TestCase):
     def test_table_has_every_key_with_its_default_and_no_other(self) -> None:
         self.assertEqual(self.rows, defaults())
 
+    def test_says_of_every_key_whether_a_reload_takes_it(self) -> None:
+        column = {key: words == "yes" for key, words in re.findall(
+            r"^\| `([a-z_.]+)` \|[^|]*\|[^|]*\| (yes|no) \|", self.text, re.M)}
+        taken, section = {}, ""
+        for help_line, line in zip(printed().splitlines(), printed().splitlines()[1:]):
+            if line.startswith("["):
+                section = line.strip("[]") + "."
+            elif not line.startswith("#") and help_line.startswith("#"):
+                taken[section + line.split(" = ")[0]] = help_line.endswith("(reload)")
+        self.assertEqual(column, taken)
+
     def test_shows_the_printed_file(self) -> None:
         block = re.search(r"^```toml kairosd\n(.*?)^```$", self.text, re.M | re.S)
         self.assertIsNotNone(block)

@@ -67,6 +67,32 @@ TEST(Config, FlagsOverrideEnvironmentWhichOverridesFile) {
   EXPECT_EQ(config.grants[0].name_space, "a.b");
 }
 
+TEST(Config, ReloadListsWhatChangesAndRefusesWhatNeedsARestart) {
+  const Config now = DefaultConfig();
+  Config next = now;
+  std::string error;
+  ASSERT_TRUE(SetConfigKey(&next, "limits.max_tokens_default", "7", &error).ok());
+  ASSERT_TRUE(SetConfigKey(&next, "log.level", "debug", &error).ok());
+  next.grants.push_back({7, "team"});
+  std::vector<ConfigChange> changes;
+
+  ASSERT_TRUE(CompareForReload(now, next, &changes, &error).ok()) << error;
+
+  ASSERT_EQ(changes.size(), 3u);
+  EXPECT_EQ(changes[0].key, "limits.max_tokens_default");
+  EXPECT_EQ(changes[0].before + changes[0].after, "5127");
+  EXPECT_EQ(changes[1].before + changes[1].after, "\"info\"\"debug\"");
+  EXPECT_EQ(changes[2].key + changes[2].after, "grant\"7 team\"");
+
+  ASSERT_TRUE(SetConfigKey(&next, "kv.memory", "2MiB", &error).ok());
+  ASSERT_TRUE(SetConfigKey(&next, "catalog.durability", "fsync", &error).ok());
+  changes.clear();
+  EXPECT_EQ(CompareForReload(now, next, &changes, &error).code(), Code::kFailedPrecondition);
+  EXPECT_TRUE(changes.empty());
+  EXPECT_EQ(error.find("catalog.durability, kv.memory: "), 0u) << error;
+  EXPECT_EQ(error.find("log.level"), std::string::npos) << error;
+}
+
 TEST(Config, NamesMisspeltVariableAndLeavesOthersAlone) {
   for (const char* wrong : {"KAIROS_ENGINE_THREDS=2", "KAIROS_KV_SIZE=1GiB", "KAIROS_SOKCET=/x"}) {
     const char* environment[] = {wrong, nullptr};

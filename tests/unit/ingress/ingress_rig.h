@@ -149,12 +149,13 @@ class IngressRig {
     PumpUntil([&] { return (request = requests.TryPop()).has_value(); }, 5000);
     return request;
   }
-  void Answer(const Request& to, ReplyKind kind, std::string text = {}) {
+  void Answer(const Request& to, ReplyKind kind, std::string text = {}, int32_t detail = 0) {
     Reply reply;
     reply.kind = kind;
     reply.attachment = to.attachment;
     reply.id = to.id;
     reply.text = std::move(text);
+    reply.detail = detail;
     if (kind == ReplyKind::kFinal) reply.final.struct_size = sizeof(reply.final);
     EXPECT_TRUE(replies.TryPush(std::move(reply)));
     own.Wake();

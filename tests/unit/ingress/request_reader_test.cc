@@ -39,6 +39,10 @@ struct Draft {
     turn.if_version = KAIROS_VERSION_ANY;
     turn.session_id = 12;
     turn.deadline_ms = 250;
+    generation.constraint_kind = KAIROS_CONSTRAINT_REGEX;
+    generation.constraint = Str("[0-9]+");
+    turn.tool_choice = KAIROS_TOOL_CHOICE_NAMED;
+    turn.tool_name = Str("search");
     turn.tools_json = Str("[]");
     turn.idempotency_key = Str("key-1");
   }
@@ -98,6 +102,10 @@ TEST(Request, CarriesEveryFieldOfATurn) {
   EXPECT_EQ(turn.sampling.stops, std::vector<std::string>{"STOP"});
   ASSERT_EQ(turn.sampling.biases.size(), 2u);
   EXPECT_TRUE(std::isinf(turn.sampling.biases[1].second));
+  EXPECT_EQ(turn.tool_choice, KAIROS_TOOL_CHOICE_NAMED);
+  EXPECT_EQ(turn.tool_name, "search");
+  EXPECT_EQ(turn.constraint_kind, KAIROS_CONSTRAINT_REGEX);
+  EXPECT_EQ(turn.constraint, "[0-9]+");
 }
 
 TEST(Request, LeavesOnlyTheTemperatureOpenWhenTheFilterMayChooseIt) {
@@ -185,6 +193,25 @@ const BadTurn kBadTurns[] = {
     {"bias_token", "bias token", [](Draft* d) { d->biases[0].token = -1; }},
     {"bias_nan", "bias", [](Draft* d) { d->biases[0].bias = kNan; }},
     {"bias_infinite", "bias", [](Draft* d) { d->biases[0].bias = INFINITY; }},
+    {"tool_choice", "tool_choice", [](Draft* d) { d->turn.tool_choice = 5; }},
+    {"no_tool_name", "tool_name", [](Draft* d) { d->turn.tool_name = {nullptr, 0}; }},
+    {"tool_name_alone", "tool_name",
+     [](Draft* d) { d->turn.tool_choice = KAIROS_TOOL_CHOICE_REQUIRED; }},
+    {"tool_name_text", "tool_name", [](Draft* d) { d->turn.tool_name = Str("\xff"); }},
+    {"constraint_kind", "constraint_kind", [](Draft* d) { d->generation.constraint_kind = 4; }},
+    {"constraint_alone", "constraint",
+     [](Draft* d) { d->generation.constraint_kind = KAIROS_CONSTRAINT_NONE; }},
+    {"constraint_missing", "constraint",
+     [](Draft* d) { d->generation.constraint = {nullptr, 0}; }},
+    {"constraint_text", "constraint", [](Draft* d) { d->generation.constraint = Str("\xff"); }},
+    {"constraint_nul", "constraint", [](Draft* d) { d->generation.constraint = {"a\0b", 3}; }},
+    {"constraint_size", "constraint",
+     [](Draft* d) {
+       static const std::string text(kConstraintBytesMax + 1, 'x');
+       d->generation.constraint = {text.data(), text.size()};
+     }},
+    {"constraint_without_end", "KAIROS_IGNORE_EOS",
+     [](Draft* d) { d->generation.flags = KAIROS_IGNORE_EOS; }},
 };
 
 class BadTurnField : public testing::TestWithParam<BadTurn> {};

@@ -413,6 +413,33 @@ TEST(RingIngress, MergesTextOfSlowReaderAndKeepsEveryByte) {
   EXPECT_EQ(rig.ingress->counters().slow_consumers.value(), 0u);
 }
 
+TEST(RingIngress, KeepsReasoningAndBrokenCallsApartFromTheTextOfASlowReader) {
+  IngressRig rig{IngressOptions()};
+  AttachOptions small;
+  small.reply_ring_bytes = kRingBytesMin;
+  RigClient client = rig.Attach(small);
+  ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 1, TurnPayload("x")), PushResult::kDone);
+  client.Publish();
+  const auto request = rig.Next();
+  rig.Answer(*request, ReplyKind::kText, std::string(kRingBytesMin, 'x'));  // what follows waits
+  rig.Answer(*request, ReplyKind::kReasoning, "h");
+  rig.Answer(*request, ReplyKind::kReasoning, "m");
+  rig.Answer(*request, ReplyKind::kText, "a");
+  rig.Answer(*request, ReplyKind::kText, "b");
+  rig.Answer(*request, ReplyKind::kText, "broken", KAIROS_DETAIL_CALL_MALFORMED);
+  rig.Answer(*request, ReplyKind::kText, "c");
+  rig.Answer(*request, ReplyKind::kFinal);
+  ASSERT_TRUE(rig.PumpUntil([&] { return rig.replies.empty(); }));
+
+  std::string seen;
+  RigClient::Got got = rig.Await(client);
+  for (got = rig.Await(client); got.type == RecordType::kText; got = rig.Await(client)) {
+    seen += std::to_string(got.code) + " " + std::to_string(got.detail) + " " + got.text + ";";
+  }
+
+  EXPECT_EQ(seen, "1 0 hm;0 0 ab;0 16 broken;0 0 c;");
+}
+
 TEST(RingIngress, CancelsTurnOfReaderThatIsTooSlow) {
   IngressOptions options;
   options.attachment.reply.text_bytes_max = 100'000;

@@ -13,6 +13,10 @@ ChatMessage Message(const char* role, const char* content) {
   return message;
 }
 
+HistoryMatch Match(const StateVersion& stored, std::span<const ChatMessage> resent) {
+  return MatchHistory(stored, resent, WireFormatOf(WireFamily::kHermes));
+}
+
 StateVersion Stored() {
   StateVersion stored;
   stored.messages = {{Message("system", "be brief"), 10, false},
@@ -26,7 +30,7 @@ TEST(HistoryMatch, KeepsEverythingWhenTheHistoryIsResentUnchanged) {
   const std::vector<ChatMessage> resent{Message("system", "be brief"), Message("user", "hello"),
                                         Message("assistant", "hi"), Message("user", "more")};
 
-  const HistoryMatch match = MatchHistory(Stored(), resent);
+  const HistoryMatch match = Match(Stored(), resent);
 
   EXPECT_EQ(match.kept_messages, 3u);
   EXPECT_EQ(match.kept_tokens, 25u);
@@ -38,7 +42,7 @@ TEST(HistoryMatch, CutsTheLogAtTheFirstDifferentMessage) {
   const std::vector<ChatMessage> resent{Message("system", "be brief"), Message("user", "goodbye"),
                                         Message("assistant", "hi"), Message("user", "more")};
 
-  const HistoryMatch match = MatchHistory(Stored(), resent);
+  const HistoryMatch match = Match(Stored(), resent);
 
   EXPECT_EQ(match.kept_messages, 1u);
   EXPECT_EQ(match.kept_tokens, 10u);
@@ -49,7 +53,7 @@ TEST(HistoryMatch, CutsTheLogAtTheFirstDifferentMessage) {
 TEST(HistoryMatch, AppendsTheLastMessageAgainWhenAnotherAnswerIsAsked) {
   const std::vector<ChatMessage> resent{Message("system", "be brief"), Message("user", "hello")};
 
-  const HistoryMatch match = MatchHistory(Stored(), resent);
+  const HistoryMatch match = Match(Stored(), resent);
 
   EXPECT_EQ(match.kept_messages, 1u);
   EXPECT_EQ(match.added_begin, 1u);
@@ -59,7 +63,7 @@ TEST(HistoryMatch, AppendsTheLastMessageAgainWhenAnotherAnswerIsAsked) {
 TEST(HistoryMatch, KeepsNothingOfAnUnrelatedHistory) {
   const std::vector<ChatMessage> resent{Message("user", "unrelated")};
 
-  const HistoryMatch match = MatchHistory(Stored(), resent);
+  const HistoryMatch match = Match(Stored(), resent);
 
   EXPECT_EQ(match.kept_messages, 0u);
   EXPECT_EQ(match.kept_tokens, 0u);
@@ -72,7 +76,7 @@ TEST(HistoryMatch, ComparesToolFieldsToo) {
   const std::vector<ChatMessage> resent{Message("system", "be brief"), Message("user", "hello"),
                                         Message("user", "x")};
 
-  EXPECT_EQ(MatchHistory(stored, resent).first_difference, 1);
+  EXPECT_EQ(Match(stored, resent).first_difference, 1);
 }
 
 TEST(HistoryMatch, KnowsACallAgainThatComesBackAsData) {
@@ -86,11 +90,45 @@ TEST(HistoryMatch, KnowsACallAgainThatComesBackAsData) {
   const std::vector<ChatMessage> resent{Message("system", "be brief"), Message("user", "hello"),
                                         answer, Message("tool", "noon")};
 
-  EXPECT_EQ(MatchHistory(stored, resent).kept_messages, 3u);
+  EXPECT_EQ(Match(stored, resent).kept_messages, 3u);
 
   std::vector<ChatMessage> other = resent;
   other[2].tool_calls_json = R"([{"name":"clock","arguments":{"zone":2}}])";
-  EXPECT_EQ(MatchHistory(stored, other).first_difference, 2);
+  EXPECT_EQ(Match(stored, other).first_difference, 2);
+}
+
+TEST(HistoryMatch, KnowsAnAnswerAgainWithoutItsReasoning) {
+  StateVersion stored = Stored();
+  stored.messages[2].message.content = "<think>\nSay hello.\n</think>\n\nhi";
+  std::vector<ChatMessage> resent{Message("system", "be brief"), Message("user", "hello"),
+                                  Message("assistant", "hi"), Message("user", "more")};
+
+  EXPECT_EQ(Match(stored, resent).kept_messages, 3u);
+
+  resent[2].content = "ho";
+  EXPECT_EQ(Match(stored, resent).first_difference, 2);
+}
+
+TEST(HistoryMatch, KnowsACallAgainThatWasToldAsTextBecauseItsToolIsUnknown) {
+  StateVersion stored = Stored();
+  stored.tools_json = R"([{"type":"function","function":{"name":"clock"}}])";
+  stored.messages[2].message.content =
+      "<tool_call>{\"name\":\"sun\",\"arguments\":{}}</tool_call>"
+      "<tool_call>{\"name\":\"clock\",\"arguments\":{}}</tool_call>";
+  ChatMessage answer =
+      Message("assistant", "<tool_call>{\"name\":\"sun\",\"arguments\":{}}</tool_call>");
+  answer.tool_calls_json = R"([{"name":"clock","arguments":{}}])";
+  const std::vector<ChatMessage> resent{Message("system", "be brief"), Message("user", "hello"),
+                                        answer, Message("tool", "noon")};
+
+  EXPECT_EQ(Match(stored, resent).kept_messages, 3u);
+}
+
+TEST(HistoryMatch, TakesNoOtherTextForAPlainAnswer) {
+  std::vector<ChatMessage> resent{Message("system", "be brief"), Message("user", "hello"),
+                                  Message("assistant", "hi "), Message("user", "more")};
+
+  EXPECT_EQ(Match(Stored(), resent).first_difference, 2);
 }
 
 TEST(HistoryMatch, StartingOverKeepsLeadingSystemMessagesOnly) {

@@ -166,5 +166,21 @@ TEST(TaskContext, StaysBoundedOverManyResultsAndCountsWhatItDropped) {
   EXPECT_TRUE(parsed["pending_actions"].empty());
 }
 
+TEST(TaskContext, ATimeOutMarksPendingActionsOnceAndReadsBackFromAClient) {
+  const std::string calls =
+      TaskContextAfterToolCalls(EmptyTaskContext(), R"([{"id":"a","name":"clock"}])", 1);
+  const std::string once = TaskContextAfterToolTimeout(calls, 60'000);
+  EXPECT_NE(once.find(R"("timed_out_after_ms":60000)"), std::string::npos) << once;
+  EXPECT_EQ(TaskContextAfterToolTimeout(once, 5), once);
+  std::string normalised;
+  std::string error;
+  EXPECT_TRUE(CheckTaskContext(once, &normalised, &error).ok()) << error;
+  EXPECT_EQ(normalised, once);
+  const std::string wrong =
+      R"({"pending_actions":[{"tool":"clock","timed_out_after_ms":"soon"}]})";
+  EXPECT_FALSE(CheckTaskContext(wrong, &normalised, &error).ok());
+  EXPECT_NE(error.find("timed_out_after_ms must be a count"), std::string::npos) << error;
+}
+
 }  // namespace
 }  // namespace kairos

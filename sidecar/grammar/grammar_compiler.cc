@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/grammar/grammar_compiler.h"
+
+#include <llguidance.h>
+
+#include <algorithm>
+#include <cstring>
+#include <list>
+
+#include "base/check.h"
+#include "sidecar/grammar/closing_order.h"
+
+namespace kairos {
+namespace {
+
+constexpr size_t kCachedGrammars = 32;
+constexpr uint32_t kUsesMax = 256;  // of one compiled grammar
+constexpr size_t kLexerStatesMax = 50'000;  // of 1 to 2 kB
+constexpr size_t kErrorBytesMax = 600;  // of the words for a client
+
+struct FreeTokenizer {
+  void operator()(LlgTokenizer* tokenizer) const { llg_free_tokenizer(tokenizer); }
+};
+struct FreeMatcher {
+  void operator()(LlgMatcher* matcher) const { llg_free_matcher(matcher); }
+};
+using TokenizerHandle = std::unique_ptr<LlgTokenizer, FreeTokenizer>;
+using MatcherHandle = std::unique_ptr<LlgMatcher, FreeMatcher>;
+
+class GrammarConstraint final : public TokenConstraint {
+ public:
+  GrammarConstraint(MatcherHandle matcher, TokenId end, const ClosingOrder& closing)
+      : matcher_(std::move(matcher)), end_(end), closing_(closing) {}
+
+  bool ComputeMask(std::span<uint32_t> mask, uint32_t tokens_left) override {
+    if (!MaskOf(matcher_.get(), mask)) return false;
+    // The way to the end is measured anew only as the tokens that are left come near it.
+    if (tokens_left > way_to_end_ + 2 * kSpareTokens) return true;
+    way_to_end_ = WayToEnd(tokens_left);
+    if (tokens_left > way_to_end_ + kSpareTokens || llg_matcher_is_accepting(matcher_.get())) {
+      return true;
+    }
+    if (const std::optional<TokenId> token = closing_.Choose(mask)) {
+      std::fill(mask.begin(), mask.end(), 0);
+      mask[static_cast<size_t>(*token) / 32] = 1u << (*token % 32);
+    }
+    return true;
+  }
+
+  bool Consume(TokenId token) override {
+    return llg_matcher_consume_token(matcher_.get(), static_cast<uint32_t>(token)) == 0;
+  }
+
+  void Forced(std::vector<TokenId>* out) override {
+    out->clear();
+    if (llg_matcher_is_stopped(matcher_.get())) {
+      if (!llg_matcher_is_error(matcher_.get()) && end_ >= 0) out->push_back(end_);
+      return;
+    }
+    uint32_t tokens[64];
+    const int32_t count = llg_matcher_compute_ff_tokens(matcher_.get(), tokens, std::size(tokens));
+    for (int32_t i = 0; i < count; ++i) out->push_back(static_cast<TokenId>(tokens[i]));
+  }
+
+ private:
+  static bool MaskOf(LlgMatcher* matcher, std::span<uint32_t> mask) {
+    const size_t bytes = llg_matcher_get_mask_byte_size(matcher);
+    KAIROS_CHECK(mask.size_bytes() >= bytes);
+    return llg_matcher_compute_mask_into(matcher, mask.data(), bytes) == 0;
+  }
+
+  // Tokens that it takes to end the text from here, as `closing_` goes; at most a little above
+  // `limit`, since no more is of interest.
+  uint32_t WayToEnd(uint32_t limit) {
+    const MatcherHandle walker(llg_clone_matcher(matcher_.get()));
+    std::vector<uint32_t> mask((llg_matcher_get_mask_byte_size(walker.get()) + 3) / 4);
+    uint32_t way = 0;
+    while (way <= limit && !llg_matcher_is_accepting(walker.get())) {
+      if (!MaskOf(walker.get(), mask)) return limit + 1;
+      const std::optional<TokenId> token = closing_.Choose(mask);
+      if (!token || llg_matcher_consume_token(walker.get(), static_cast<uint32_t>(*token)) != 0) {
+        return limit + 1;
+      }
+      ++way;
+    }
+    return way + 1;  // the end token
+  }
+
+  static constexpr uint32_t kSpareTokens = 32;  // one token may lengthen the way by several
+  static constexpr uint32_t kFirstLook = 192;   // tokens left at which the way is first measured
+
+  MatcherHandle matcher_;
+  TokenId end_;
+  const ClosingOrder& closing_;
+  uint32_t way_to_end_ = kFirstLook;
+};
+
+// The first line, which has the reason; the rest quotes the grammar.
+std::string Shorten(const char* words) {
+  std::string text = words == nullptr ? "no reason given" : words;
+  text = text.substr(0, text.find('\n'));
+  if (text.size() > kErrorBytesMax) text.resize(kErrorBytesMax);
+  return text;
+}
+
+class LlguidanceCompiler final : public GrammarCompiler {
+ public:
+  explicit LlguidanceCompiler(const Tokenizer& tokenizer)
+      : tokenizer_(tokenizer), closing_(tokenizer) {}
+
+  bool Open(std::string* error) {
+    const uint32_t size = tokenizer_.vocabulary_size();
+    end_ = tokenizer_.eos();
+    for (uint32_t i = 0; i < size && end_ < 0; ++i) {
+      if (tokenizer_.IsEndOfGeneration(static_cast<TokenId>(i))) end_ = static_cast<TokenId>(i);
+    }
+    if (end_ < 0) return true;  // Compile says so
+    std::vector<uint32_t> lengths(size);
+    std::string bytes;
+    std::vector<uint32_t> more_ends;
+    for (uint32_t i = 0; i < size; ++i) {
+      const auto token = static_cast<TokenId>(i);
+      // A leading 0xff, which UTF-8 never has, keeps control tokens out of reach of text.
+      std::string text;
+      if (tokenizer_.IsControl(token)) text = '\xff';
+      text += tokenizer_.TokenBytes(token, true);
+      lengths[i] = static_cast<uint32_t>(text.size());
+      bytes += text;
+      if (tokenizer_.IsEndOfGeneration(token) && token != end_) more_ends.push_back(i);
+    }
+    LlgTokenizerInitV2 init{};
+    init.struct_size = sizeof(init);
+    init.vocab_size = size;
+    init.tok_eos = static_cast<uint32_t>(end_);
+    init.token_lens = lengths.data();
+    init.token_bytes = reinterpret_cast<const uint8_t*>(bytes.data());
+    init.tokenize_fn = &LlguidanceCompiler::Tokenize;
+    init.tokenize_user_data = &tokenizer_;
+    init.tok_eos_extra = more_ends.data();
+    init.tok_eos_extra_count = static_cast<uint32_t>(more_ends.size());
+    char words[512] = {};
+    handle_.reset(llg_new_tokenizer_v2(&init, words, sizeof(words)));
+    if (handle_ == nullptr) *error = std::string("cannot build the token trie: ") + words;
+    return handle_ != nullptr;
+  }
+
+  Result<std::unique_ptr<TokenConstraint>> Compile(const std::string& grammar,
+                                                   std::string* error) override {
+    if (end_ < 0) {
+      *error = "the model names no end token, so nothing can be enforced";
+      return Status(Code::kUnimplemented, "the grammar cannot be used");
+    }
+    auto cached = std::find_if(cache_.begin(), cache_.end(),
+                               [&](const Compiled& entry) { return entry.grammar == grammar; });
+    if (cached == cache_.end()) {
+      LlgConstraintInit init{};
+      llg_constraint_init_set_defaults(&init, handle_.get());
+      init.log_buffer_level = 0;
+      init.log_stderr_level = 0;  // its lines would show prompts
+      init.limits.verbose_errors = false;
+      init.limits.max_lexer_states = kLexerStatesMax;
+      MatcherHandle matcher(llg_new_matcher(&init, "llguidance", grammar.c_str()));
+      if (const char* words = llg_matcher_get_error(matcher.get()); words != nullptr) {
+        *error = Shorten(words);
+        return Status(Code::kInvalidArgument, "the grammar cannot be used");
+      }
+      if (cache_.size() == kCachedGrammars) cache_.pop_back();
+      cache_.push_front({grammar, std::move(matcher)});
+    } else if (++cached->uses == kUsesMax) {
+      // Copies share what the lexer has learned; it is forgotten now and then, since it only grows.
+      cache_.erase(cached);
+      return Compile(grammar, error);
+    } else {
+      cache_.splice(cache_.begin(), cache_, cached);
+    }
+    MatcherHandle copy(llg_clone_matcher(cache_.front().matcher.get()));
+    return std::unique_ptr<TokenConstraint>(
+        std::make_unique<GrammarConstraint>(std::move(copy), end_, closing_));
+  }
+
+ private:
+  struct Compiled {
+    std::string grammar;
+    MatcherHandle matcher;  // never advanced
+    uint32_t uses = 0;
+  };
+
+  // Called by llguidance from any thread that owns a constraint.
+  static size_t Tokenize(const void* user_data, const uint8_t* bytes, size_t size,
+                         uint32_t* tokens, size_t room) {
+    const auto* tokenizer = static_cast<const Tokenizer*>(user_data);
+    const EncodeResult encoded =
+        tokenizer->Encode(std::string_view(reinterpret_cast<const char*>(bytes), size), false);
+    for (size_t i = 0; i < std::min(room, encoded.tokens.size()); ++i) {
+      tokens[i] = static_cast<uint32_t>(encoded.tokens[i]);
+    }
+    return encoded.tokens.size();
+  }
+
+  const Tokenizer& tokenizer_;
+  const ClosingOrder closing_;
+  TokenId end_ = -1;
+  TokenizerHandle handle_;
+  std::list<Compiled> cache_;  // most recently used first
+};
+
+}  // namespace
+
+Result<std::unique_ptr<GrammarCompiler>> GrammarCompiler::Create(const Tokenizer& tokenizer,
+                                                                 std::string* error) {
+  auto compiler = std::make_unique<LlguidanceCompiler>(tokenizer);
+  if (!compiler->Open(error)) return Status(Code::kInternal, "cannot build the token trie");
+  return std::unique_ptr<GrammarCompiler>(std::move(compiler));
+}
+
+}  // namespace kairos

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Built with exceptions: the library reports by throwing. Every entry point catches.
+#include "sidecar/metrics/metrics_server.h"
+
+#include <prometheus/collectable.h>
+#include <prometheus/exposer.h>
+#include <prometheus/metric_family.h>
+
+#include <exception>
+#include <string_view>
+
+namespace kairos {
+namespace {
+
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+struct Row {
+  std::string_view figure;  // as in `kairosctl stats`
+  const char* metric;       // without "kairos_"
+  const char* help;
+};
+
+// Where Prometheus has other rules for names than we do, or words are needed. `_total` is a counter
+// there, ours is also the whole of something.
+constexpr Row kRows[] = {
+    {"sessions", "sessions", "Sessions that exist."},
+    {"turns_open", "turns_open", "Turns that run or wait."},
+    {"turns_done_total", "turns_done_total", "Turns committed."},
+    {"turns_refused_total", "turns_refused_total", "Turns refused or failed."},
+    {"turns_cancelled_total", "turns_cancelled_total", "Of the committed turns, those cut short."},
+    {"turns_replayed_total", "turns_replayed_total", "Turns answered with a stored reply."},
+    {"tool_timeouts_total", "tool_timeouts_total", "Sessions that gave up waiting for a tool."},
+    {"tokens_reused_total", "tokens_reused_total", "Prompt tokens whose KV was there."},
+    {"tokens_recomputed_total", "tokens_recomputed_total", "Prompt tokens computed again."},
+    {"tokens_new_total", "tokens_new_total", "Prompt tokens never computed before."},
+    {"tokens_generated_total", "tokens_generated_total", "Tokens generated."},
+    {"turn_seconds_total", "turn_seconds_total", "Time of all turns, from record to commit."},
+    {"model_seconds_total", "model_seconds_total", "Of it, inside the model's steps."},
+    {"turn_overhead_share", "turn_overhead_ratio", "Share of the turns' time beside the model."},
+    {"engine_steps_total", "engine_steps_total", "Steps of the engine."},
+    {"engine_prefill_tokens_total", "engine_prefill_tokens_total", "Tokens prefilled."},
+    {"engine_decode_tokens_total", "engine_decode_tokens_total", "Tokens decoded."},
+    {"engine_step_seconds_total", "engine_step_seconds_total", "Time of all steps."},
+    {"engine_sequences_running", "engine_sequences_running", "Turns in the engine's batch."},
+    {"engine_sequences_waiting", "engine_sequences_waiting", "Turns that wait for the batch."},
+    {"kv_slots_total", "kv_slots", "KV slots, free or not."},
+    {"kv_slots_free", "kv_slots_free", "KV slots that nothing is in."},
+    {"kv_slots_cached", "kv_slots_cached", "KV slots whose block no turn uses now."},
+    {"kv_slot_bytes", "kv_slot_bytes", "Size of a KV slot."},
+    {"kv_device_bytes_total", "kv_device_bytes", "Size of KV memory."},
+    {"kv_device_bytes_used", "kv_device_used_bytes", "KV memory in use."},
+    {"kv_blocks_indexed", "kv_blocks_indexed", "KV blocks that can be found for reuse."},
+    {"catalog_bytes", "catalog_bytes", "Size of the session catalog."},
+    {"clients", "clients", "Client processes that are attached."},
+    {"clients_attached_total", "clients_attached_total", "Attachments made."},
+    {"clients_refused_total", "clients_refused_total", "Attachments refused."},
+    {"requests_total", "requests_total", "Requests handed on by ingress."},
+    {"requests_refused_total", "requests_refused_total", "Requests refused by ingress."},
+    {"slow_consumers_total", "slow_consumers_total", "Turns cancelled for a client's full ring."},
+    {"lost_wakes_total", "lost_wakes_total", "Records found by the sweep; must stay 0."},
+};
+
+MetricFamily FamilyOf(const std::string& figure, double value) {
+  MetricFamily family;
+  family.name = "kairos_" + figure;
+  family.help = "As kairosctl stats shows it.";
+  for (const Row& row : kRows) {
+    if (row.figure != figure) continue;
+    family.name = std::string("kairos_") + row.metric;
+    family.help = row.help;
+  }
+  prometheus::ClientMetric metric;
+  if (std::string_view(family.name).ends_with("_total")) {
+    family.type = MetricType::Counter;
+    metric.counter.value = value;
+  } else {
+    family.type = MetricType::Gauge;
+    metric.gauge.value = value;
+  }
+  family.metric.push_back(metric);
+  return family;
+}
+
+class FiguresSource : public prometheus::Collectable {
+ public:
+  explicit FiguresSource(std::function<bool(Figures*)> read) : read_(std::move(read)) {}
+
+  std::vector<MetricFamily> Collect() const override {
+    std::vector<MetricFamily> families;
+    Figures figures;
+    if (!read_(&figures)) return families;
+    for (const auto& [name, value] : figures) families.push_back(FamilyOf(name, value));
+    return families;
+  }
+
+ private:
+  std::function<bool(Figures*)> read_;
+};
+
+}  // namespace
+
+struct MetricsServer::Body {
+  std::shared_ptr<FiguresSource> source;  // the library takes nothing else
+  std::unique_ptr<prometheus::Exposer> exposer;
+};
+
+MetricsServer::MetricsServer() = default;
+MetricsServer::~MetricsServer() = default;
+
+Result<std::unique_ptr<MetricsServer>> MetricsServer::Create(const std::string& address,
+                                                             std::function<bool(Figures*)> read,
+                                                             std::string* error) try {
+  std::unique_ptr<MetricsServer> server(new MetricsServer);
+  server->body_ = std::make_unique<Body>();
+  server->body_->source = std::make_shared<FiguresSource>(std::move(read));
+  // One thread, so that figures are asked for one scrape at a time; a short time-out, so that a
+  // client which says nothing keeps others waiting no longer.
+  server->body_->exposer = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
+      "listening_ports", address, "num_threads", "1", "request_timeout_ms", "2000",
+      "enable_keep_alive", "no"});
+  server->body_->exposer->RegisterCollectable(server->body_->source);
+  return server;
+} catch (const std::exception& fault) {
+  if (error != nullptr) *error = fault.what();
+  return Status(Code::kUnavailable, "metrics: cannot listen");
+}
+
+}  // namespace kairos

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// The batch engine under constraints: masks hold in company, forced tokens cost no step of their
+// own and change nothing that follows, and a constraint that gives up ends its sequence alone.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/support/engine_harness.h"
+#include "tests/support/tiny_model.h"
+
+namespace kairos {
+namespace {
+
+// Cycles through sets of tokens; a set of one is forced.
+class SetCycle final : public TokenConstraint {
+ public:
+  explicit SetCycle(std::vector<std::set<TokenId>> sets) : sets_(std::move(sets)) {}
+
+  bool ComputeMask(std::span<uint32_t> mask, uint32_t tokens_left) override {
+    EXPECT_EQ(tokens_left, left_at_start - at_) << "of the reply";
+    if (at_ == masks_until) return false;
+    std::fill(mask.begin(), mask.end(), 0);
+    for (const TokenId token : sets_[at_ % sets_.size()]) {
+      mask[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
+    }
+    return true;
+  }
+  bool Consume(TokenId token) override {
+    return sets_[at_++ % sets_.size()].contains(token);
+  }
+  void Forced(std::vector<TokenId>* out) override {
+    out->clear();
+    for (size_t at = at_; jumps && sets_[at % sets_.size()].size() == 1; ++at) {
+      out->push_back(*sets_[at % sets_.size()].begin());
+    }
+  }
+
+  bool jumps = true;
+  size_t left_at_start = 30;
+  size_t masks_until = SIZE_MAX;
+
+ private:
+  std::vector<std::set<TokenId>> sets_;
+  size_t at_ = 0;
+};
+
+const std::vector<std::set<TokenId>> kSets = {{7, 8, 9, 10}, {3}, {4}, {5}, {100, 101, 102}, {6}};
+
+class ConstrainedEngineTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { model_ = LoadTinyModel(shape_).release(); }
+  static void TearDownTestSuite() { delete model_; }
+
+  static EngineOptions Options() {
+    EngineOptions options;
+    options.threads = 2;
+    options.step_budget_ns = 0;
+    return options;
+  }
+  static SequenceSpec Spec(EngineHarness& harness, uint32_t length, uint32_t count,
+                           std::shared_ptr<SetCycle> constraint) {
+    std::vector<TokenId> prompt;
+    for (uint32_t i = 0; i < length; ++i) {
+      prompt.push_back(static_cast<TokenId>((i * 37 + length) % shape_.vocabulary));
+    }
+    SequenceSpec spec = harness.Spec(prompt, count);
+    spec.sampling.temperature = 1.5f;
+    spec.sampling.seed = length;
+    spec.constraint = std::move(constraint);
+    return spec;
+  }
+
+  inline static const TinyShape shape_;
+  inline static const Model* model_ = nullptr;
+};
+
+TEST_F(ConstrainedEngineTest, EveryTokenIsOneThatTheMaskAllows) {
+  EngineHarness harness(*model_, Options());
+  std::vector<SequenceId> constrained;
+  std::vector<SequenceId> others;
+  for (uint32_t i = 0; i < 16; ++i) {
+    constrained.push_back(
+        harness.Submit(Spec(harness, 20 + i, 30, std::make_shared<SetCycle>(kSets))));
+    others.push_back(harness.Submit(Spec(harness, 40 + i, 30, nullptr)));
+  }
+  harness.Run();
+  std::set<TokenId> drawn;
+  for (const SequenceId id : constrained) {
+    const SequenceResult& result = harness.result(id);
+    ASSERT_EQ(result.tokens.size(), 30u);
+    for (size_t i = 0; i < 30; ++i) {
+      EXPECT_TRUE(kSets[i % kSets.size()].contains(result.tokens[i])) << i;
+      drawn.insert(result.tokens[i]);
+    }
+    // Those before the first draw that had no choice are not forced: nothing was drawn yet.
+    EXPECT_EQ(result.finished->forced, 20u);
+  }
+  EXPECT_EQ(drawn.size(), 11u);  // the model still chooses
+  for (size_t i = 0; i < others.size(); ++i) {
+    EngineHarness alone(*model_, Options());
+    const auto want = alone.RunAlone(Spec(alone, 40 + static_cast<uint32_t>(i), 30, nullptr));
+    EXPECT_EQ(harness.result(others[i]).tokens, want.tokens);
+  }
+}
+
+TEST_F(ConstrainedEngineTest, JumpingAheadChangesNoTokenAndSavesSteps) {
+  for (const uint32_t length : {5u, 31u, 64u}) {
+    std::vector<std::vector<TokenId>> said;
+    std::vector<uint64_t> steps;
+    for (const bool jumps : {false, true}) {
+      EngineHarness harness(*model_, Options());
+      auto constraint = std::make_shared<SetCycle>(kSets);
+      constraint->jumps = jumps;
+      constraint->left_at_start = 60;
+      const SequenceResult result = harness.RunAlone(Spec(harness, length, 60, constraint));
+      said.push_back(result.tokens);
+      steps.push_back(harness.engine().counters().steps.load());
+      EXPECT_EQ(result.tokens.size(), 60u);
+    }
+    EXPECT_EQ(said[0], said[1]);
+    EXPECT_LT(steps[1] * 2, steps[0]);
+  }
+}
+
+TEST_F(ConstrainedEngineTest, ForcedTokensRespectTheirLimitAndStopStrings) {
+  EngineHarness harness(*model_, Options());
+  auto two = std::make_shared<SetCycle>(kSets);
+  two->left_at_start = 2;
+  const SequenceId limited = harness.Submit(Spec(harness, 10, 2, two));
+  harness.Run();
+  EXPECT_EQ(harness.result(limited).tokens.size(), 2u);
+  EXPECT_EQ(harness.result(limited).finished->cause, FinishCause::kLength);
+
+  EngineOptions options = Options();
+  for (uint32_t i = 0; i < shape_.vocabulary; ++i) {
+    options.token_bytes.push_back("<" + std::to_string(i) + ">");
+  }
+  EngineHarness stopping(*model_, options);
+  SequenceSpec spec = Spec(stopping, 10, 30, std::make_shared<SetCycle>(kSets));
+  spec.sampling.stops = {"3><4"};
+  const SequenceResult result = stopping.RunAlone(std::move(spec));
+  EXPECT_EQ(result.tokens.size(), 3u);
+  EXPECT_EQ(result.finished->cause, FinishCause::kStopString);
+}
+
+TEST_F(ConstrainedEngineTest, LogprobsAreGivenForEveryToken) {
+  EngineHarness harness(*model_, Options());
+  SequenceSpec spec = Spec(harness, 10, 30, std::make_shared<SetCycle>(kSets));
+  spec.sampling.want_logprobs = true;
+  const SequenceResult result = harness.RunAlone(std::move(spec));
+  EXPECT_EQ(result.finished->forced, 0u);
+  for (const EngineEvent& event : result.events) EXPECT_LT(event.logprob, 0.0f);
+}
+
+TEST_F(ConstrainedEngineTest, AConstraintThatGivesUpEndsItsSequenceAlone) {
+  EngineHarness harness(*model_, Options());
+  auto broken = std::make_shared<SetCycle>(kSets);
+  broken->masks_until = 4;
+  const SequenceId ends = harness.Submit(Spec(harness, 10, 30, broken));
+  const SequenceId goes_on =
+      harness.Submit(Spec(harness, 11, 30, std::make_shared<SetCycle>(kSets)));
+  harness.Run();
+  EXPECT_EQ(harness.result(ends).finished->cause, FinishCause::kConstraintFailed);
+  EXPECT_EQ(harness.result(ends).tokens.size(), 4u);
+  EXPECT_EQ(harness.result(goes_on).tokens.size(), 30u);
+}
+
+TEST_F(ConstrainedEngineTest, TheGrammarPrevailsOverBansOfAllItAllows) {
+  EngineHarness harness(*model_, Options());
+  SequenceSpec spec = Spec(harness, 10, 30, std::make_shared<SetCycle>(kSets));
+  for (const TokenId token : {7, 8, 9, 10}) {
+    spec.sampling.biases.emplace_back(token, -std::numeric_limits<float>::infinity());
+  }
+  const SequenceResult result = harness.RunAlone(std::move(spec));
+  EXPECT_EQ(result.tokens[0], 7);
+}
+
+}  // namespace
+}  // namespace kairos

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+// Grammars of replies, walked at random over a byte vocabulary: whatever the masks allow must be
+// what the rules promise.
+#include "sidecar/grammar/reply_grammar.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+#include <regex>
+
+#include "sidecar/grammar/grammar_compiler.h"
+#include "tests/unit/chat/tiny_vocabulary.h"
+
+namespace kairos {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint32_t kPlenty = 1u << 20;  // tokens left
+
+constexpr std::string_view kTools = R"([
+  {"type": "function", "function": {"name": "weather", "parameters": {"type": "object",
+   "properties": {"unit": {"enum": ["C", "F"]}, "days": {"type": "integer", "minimum": 1,
+   "maximum": 7}}, "required": ["unit", "days"], "additionalProperties": false}}},
+  {"name": "stop"}])";
+
+class ReplyGrammarTest : public testing::Test {
+ protected:
+  ReplyGrammarTest() {
+    vocabulary_.AddMerge("z", "z");  // a vocabulary without merges is refused
+    end_ = vocabulary_.Add("<|im_end|>", TokenKind::kControl);
+    std::string error;
+    tokenizer_ = vocabulary_.Build();
+    compiler_ = GrammarCompiler::Create(*tokenizer_, &error).Take();
+  }
+
+  static MarkerKind KindOf(std::string_view) { return MarkerKind::kText; }
+
+  Result<ReplyGrammar> Write(const ReplyRules& rules, std::string_view tools, std::string* error,
+                             WireFamily family = WireFamily::kHermes) {
+    return WriteReplyGrammar(WireFormatOf(family), rules, tools, &KindOf, error);
+  }
+
+  std::unique_ptr<TokenConstraint> Make(const ReplyRules& rules, std::string_view tools,
+                                        WireFamily family = WireFamily::kHermes) {
+    std::string error;
+    Result<ReplyGrammar> reply = Write(rules, tools, &error, family);
+    EXPECT_TRUE(reply.ok()) << error;
+    if (!reply.ok() || reply->grammar.empty()) return nullptr;
+    auto made = compiler_->Compile(reply->grammar, &error);
+    EXPECT_TRUE(made.ok()) << error << "\n" << reply->grammar;
+    return made.ok() ? made.Take() : nullptr;
+  }
+
+  // A reply drawn evenly from what the masks allow, or at `bytes_max` from what ends soonest.
+  std::string Walk(TokenConstraint& constraint, uint64_t seed, size_t bytes_max = 2000) {
+    std::mt19937_64 random(seed);
+    std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
+    std::string text;
+    while (text.size() < bytes_max) {
+      EXPECT_TRUE(constraint.ComputeMask(mask, kPlenty));
+      std::vector<TokenId> allowed;
+      for (uint32_t token = 0; token < tokenizer_->vocabulary_size(); ++token) {
+        if (mask[token / 32] >> (token % 32) & 1) allowed.push_back(static_cast<TokenId>(token));
+      }
+      EXPECT_FALSE(allowed.empty()) << text;
+      if (allowed.empty()) return text;
+      const bool may_end = std::find(allowed.begin(), allowed.end(), end_) != allowed.end();
+      if (may_end && (allowed.size() == 1 || random() % 4 == 0)) return text;
+      const TokenId token = allowed[random() % allowed.size()];
+      if (token == end_) return text;
+      EXPECT_TRUE(constraint.Consume(token));
+      text += tokenizer_->TokenBytes(token, true);
+    }
+    ADD_FAILURE() << "no end: " << text;
+    return text;
+  }
+
+  bool Accepts(TokenConstraint& constraint, std::string_view text) {
+    std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
+    for (const TokenId token : tokenizer_->Encode(text, false).tokens) {
+      if (!constraint.ComputeMask(mask, kPlenty)) return false;
+      if ((mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) == 0) return false;
+      if (!constraint.Consume(token)) return false;
+    }
+    if (!constraint.ComputeMask(mask, kPlenty)) return false;
+    return (mask[static_cast<size_t>(end_) / 32] >> (end_ % 32) & 1) != 0;
+  }
+
+  static void ExpectCall(std::string body) {
+    const Json call = Json::parse(body, nullptr, false);
+    ASSERT_TRUE(call.is_object()) << body;
+    if (call["name"] == "stop") {
+      EXPECT_EQ(call["arguments"], Json::object()) << body;
+      return;
+    }
+    EXPECT_EQ(call["name"], "weather") << body;
+    EXPECT_TRUE(call["arguments"]["unit"] == "C" || call["arguments"]["unit"] == "F") << body;
+    EXPECT_GE(call["arguments"]["days"].get<int>(), 1) << body;
+    EXPECT_LE(call["arguments"]["days"].get<int>(), 7) << body;
+    EXPECT_EQ(call["arguments"].size(), 2u) << body;
+  }
+
+  TinyVocabulary vocabulary_;
+  TokenId end_ = 0;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<GrammarCompiler> compiler_;
+};
+
+ReplyRules Rules(ToolChoice choice, std::string name = "") {
+  ReplyRules rules;
+  rules.tool_choice = choice;
+  rules.tool_name = std::move(name);
+  return rules;
+}
+
+ReplyRules Matching(ConstraintKind kind, std::string constraint) {
+  ReplyRules rules;
+  rules.kind = kind;
+  rules.constraint = std::move(constraint);
+  return rules;
+}
+
+// The calls of a reply in the Hermes format that is nothing else.
+std::vector<std::string> CallsOf(const std::string& reply) {
+  const std::regex block("<tool_call>\n(.*)\n</tool_call>");
+  std::vector<std::string> calls;
+  size_t covered = 0;
+  for (std::sregex_iterator at(reply.begin(), reply.end(), block), end; at != end; ++at) {
+    calls.push_back((*at)[1]);
+    covered += (*at)[0].length() + 1;
+  }
+  EXPECT_EQ(covered, reply.size() + 1) << reply;
+  return calls;
+}
+
+TEST_F(ReplyGrammarTest, RequiredGivesOneOrMoreValidCallsAndNothingElse) {
+  size_t most = 0;
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const auto constraint = Make(Rules(ToolChoice::kRequired), kTools);
+    const std::vector<std::string> calls = CallsOf(Walk(*constraint, seed));
+    ASSERT_GE(calls.size(), 1u);
+    ASSERT_LE(calls.size(), static_cast<size_t>(kReplyCallsMax));
+    most = std::max(most, calls.size());
+    for (const std::string& call : calls) ExpectCall(call);
+  }
+  EXPECT_GT(most, 1u);
+}
+
+TEST_F(ReplyGrammarTest, NamedAndOneCallGiveExactlyOne) {
+  ReplyRules one = Rules(ToolChoice::kRequired);
+  one.one_call = true;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const auto named = CallsOf(Walk(*Make(Rules(ToolChoice::kNamed, "weather"), kTools), seed));
+    ASSERT_EQ(named.size(), 1u);
+    EXPECT_EQ(Json::parse(named[0])["name"], "weather");
+    EXPECT_EQ(CallsOf(Walk(*Make(one, kTools), seed)).size(), 1u);
+  }
+}
+
+TEST_F(ReplyGrammarTest, AutoTakesTextAndValidCallsButNoBrokenOne) {
+  const std::string good =
+      "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"unit\": \"F\", \"days\": 3}}\n"
+      "</tool_call>";
+  const std::string bad =
+      "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"unit\": \"K\", \"days\": 3}}\n"
+      "</tool_call>";
+  const ReplyRules rules = Rules(ToolChoice::kAuto);
+  for (const std::string& text :
+       {std::string("It rains."), std::string("<tool"), std::string("a {\"b\": 1} c"), good,
+        "I look.\n" + good, good + "\n" + good, "x" + good + " and then"}) {
+    EXPECT_TRUE(Accepts(*Make(rules, kTools), text)) << text;
+  }
+  for (const std::string& text :
+       {bad, "text " + bad, good + bad, std::string("<tool_call>"), good.substr(0, good.size() - 1),
+        std::string("<tool_call>\n{\"name\": \"rain\", \"arguments\": {}}\n</tool_call>")}) {
+    EXPECT_FALSE(Accepts(*Make(rules, kTools), text)) << text;
+  }
+}
+
+TEST_F(ReplyGrammarTest, NoneTakesNoCall) {
+  const ReplyRules rules = Rules(ToolChoice::kNone);
+  EXPECT_TRUE(Accepts(*Make(rules, kTools), "It rains. <tool"));
+  EXPECT_FALSE(Accepts(*Make(rules, kTools), "It <tool_call>"));
+}
+
+TEST_F(ReplyGrammarTest, ThoughtsComeBeforeWhatIsEnforcedWhereTheModelThinks) {
+  const std::string call = "<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>";
+  ReplyRules rules = Rules(ToolChoice::kRequired);
+  EXPECT_FALSE(Accepts(*Make(rules, kTools), "<think>\nhm\n</think>\n\n" + call));
+  rules.in_reasoning = true;  // the prompt has opened it
+  EXPECT_TRUE(Accepts(*Make(rules, kTools), "\nhm\n</think>\n\n" + call));
+  EXPECT_FALSE(Accepts(*Make(rules, kTools), call));
+  EXPECT_FALSE(Accepts(*Make(rules, kTools), "\nhm\n</think>\n\nSo."));
+}
+
+TEST_F(ReplyGrammarTest, FreeAndPlainTurnsAreNotConstrained) {
+  std::string error;
+  EXPECT_TRUE(Write(Rules(ToolChoice::kFree), kTools, &error)->grammar.empty());
+  EXPECT_TRUE(Write(Rules(ToolChoice::kAuto), "", &error)->grammar.empty());
+}
+
+TEST_F(ReplyGrammarTest, LlamaCallsAreBareAndUseParameters) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const auto constraint = Make(Rules(ToolChoice::kNamed, "weather"), kTools, WireFamily::kLlama3);
+    const Json call = Json::parse(Walk(*constraint, seed));
+    EXPECT_EQ(call["name"], "weather");
+    EXPECT_TRUE(call["parameters"].contains("unit"));
+  }
+  EXPECT_TRUE(Accepts(*Make(Rules(ToolChoice::kAuto), kTools, WireFamily::kLlama3), "It rains."));
+  EXPECT_FALSE(Accepts(*Make(Rules(ToolChoice::kAuto), kTools, WireFamily::kLlama3), "{\"x\": 1}"));
+}
+
+TEST_F(ReplyGrammarTest, TextMatchesItsSchemaRegexOrGrammar) {
+  const auto schema = Make(Matching(ConstraintKind::kJsonSchema,
+                                    R"({"type": "object", "properties": {"b": {"type": "boolean"},
+                                    "a": {"const": "x/\"y"}}, "required": ["b", "a"],
+                                    "additionalProperties": false})"), "");
+  const std::string text = Walk(*schema, 1);
+  EXPECT_TRUE(text == R"({"b": true, "a": "x/\"y"})" || text == R"({"b": false, "a": "x/\"y"})")
+      << text;
+  const ReplyRules regex = Matching(ConstraintKind::kRegex, "[0-9]{2}/\\d\n?é+");
+  EXPECT_TRUE(Accepts(*Make(regex, ""), "12/3\néé"));
+  EXPECT_TRUE(Accepts(*Make(regex, ""), "12/3é"));
+  EXPECT_FALSE(Accepts(*Make(regex, ""), "12/3"));
+  EXPECT_FALSE(Accepts(*Make(regex, ""), "1/3é"));
+  const ReplyRules lark = Matching(ConstraintKind::kLark, "start: \"a\" start \"b\" | \"c\"");
+  EXPECT_TRUE(Accepts(*Make(lark, ""), "aacbb"));
+  EXPECT_FALSE(Accepts(*Make(lark, ""), "aacb"));
+}
+
+TEST_F(ReplyGrammarTest, WithToolsAndAConstraintAReplyIsEither) {
+  ReplyRules rules = Matching(ConstraintKind::kRegex, "yes|no");
+  EXPECT_TRUE(Accepts(*Make(rules, kTools), "yes"));
+  EXPECT_TRUE(Accepts(*Make(rules, kTools),
+                      "<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>"));
+  EXPECT_FALSE(Accepts(*Make(rules, kTools), "maybe"));
+}
+
+TEST_F(ReplyGrammarTest, ForcedTokensAreThoseTheTokenizerMakes) {
+  const auto constraint = Make(Matching(ConstraintKind::kRegex, "zzzz(a|b)"), "");
+  std::vector<TokenId> forced;
+  constraint->Forced(&forced);
+  // "zz" is a token; the last one may still grow and is not forced.
+  const std::vector<TokenId> whole = tokenizer_->Encode("zzzz", false).tokens;
+  ASSERT_EQ(whole.size(), 2u);
+  ASSERT_FALSE(forced.empty());
+  ASSERT_LE(forced.size(), whole.size());
+  for (size_t i = 0; i < forced.size(); ++i) EXPECT_EQ(forced[i], whole[i]);
+  for (const TokenId token : forced) EXPECT_TRUE(constraint->Consume(token));
+  const auto ends = Make(Matching(ConstraintKind::kRegex, "a"), "");
+  EXPECT_TRUE(ends->Consume(tokenizer_->Encode("a", false).tokens[0]));
+  ends->Forced(&forced);
+  EXPECT_EQ(forced, std::vector<TokenId>{end_});
+}
+
+TEST_F(ReplyGrammarTest, RefusalsNameToolFieldAndKeyword) {
+  struct Case {
+    ReplyRules rules;
+    std::string tools;
+    std::string words;
+  };
+  const Case cases[] = {
+      {Rules(ToolChoice::kRequired), "", "tool_choice: asks for a call, without tools"},
+      {Rules(ToolChoice::kNamed, "rain"), std::string(kTools), "no tool is called \"rain\""},
+      {Rules(ToolChoice::kAuto), "{}", "tools_json: must be a JSON array"},
+      {Rules(ToolChoice::kAuto), "[1]", "tools_json: tool 0 has no name"},
+      {Rules(ToolChoice::kAuto), R"([{"name": "a", "parameters": 3}])",
+       "tool \"a\": must be a JSON object"},
+      {Rules(ToolChoice::kAuto), R"([{"name": "a", "parameters": {"type": "array"}}])",
+       "tool \"a\": \"type\" must be \"object\""},
+      {Rules(ToolChoice::kAuto), R"([{"name": "a", "parameters": {"x-guidance": {}}}])",
+       "\"x-guidance\" is not supported"},
+      {Matching(ConstraintKind::kJsonSchema, "{"), "", "constraint: the schema is not JSON"},
+      {Matching(ConstraintKind::kJsonSchema, std::string(80, '[')), "", "nested deeper than 64"},
+  };
+  for (const Case& one : cases) {
+    std::string error;
+    const auto reply = Write(one.rules, one.tools, &error);
+    EXPECT_EQ(reply.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(error.find(one.words), std::string::npos) << error;
+  }
+  std::string error;
+  EXPECT_EQ(Write(Rules(ToolChoice::kAuto), kTools, &error, WireFamily::kFunctionGemma)
+                .status().code(), Code::kUnimplemented);
+}
+
+TEST_F(ReplyGrammarTest, UnsupportedKeywordsAreNamedByTheCompiler) {
+  for (const char* keyword : {"if", "not", "uniqueItems", "dependentRequired", "propertyNames",
+                              "contains", "unevaluatedProperties"}) {
+    const std::string schema = std::string("{\"type\": \"object\", \"") + keyword + "\": {}}";
+    std::string error;
+    const auto reply = Write(Matching(ConstraintKind::kJsonSchema, schema), "", &error);
+    ASSERT_TRUE(reply.ok());
+    EXPECT_EQ(compiler_->Compile(reply->grammar, &error).status().code(), Code::kInvalidArgument);
+    EXPECT_NE(error.find(keyword), std::string::npos) << keyword << ": " << error;
+    ASSERT_EQ(reply->parts.size(), 1u);
+    EXPECT_FALSE(compiler_->Compile(reply->parts[0].grammar, &error).ok());
+  }
+}
+
+TEST_F(ReplyGrammarTest, NumbersStayWithinWhatReadersHold) {
+  const ReplyRules rules = Matching(
+      ConstraintKind::kJsonSchema,
+      R"({"type": "array", "items": {"type": ["integer", "null"]}, "minItems": 1})");
+  EXPECT_TRUE(Accepts(*Make(rules, ""), "[9007199254740991, null, -5]"));
+  EXPECT_FALSE(Accepts(*Make(rules, ""), "[9007199254740992]"));
+  const ReplyRules number = Matching(ConstraintKind::kJsonSchema, R"({"type": "number"})");
+  EXPECT_TRUE(Accepts(*Make(number, ""), "-12345678901234567.25"));
+  EXPECT_FALSE(Accepts(*Make(number, ""), "1e999"));
+  const ReplyRules bounded =
+      Matching(ConstraintKind::kJsonSchema, R"({"type": "integer", "minimum": 0})");
+  EXPECT_TRUE(Accepts(*Make(bounded, ""), "90071992547409920"));
+}
+
+// However few tokens are left, a reply that can be ended in time is.
+TEST_F(ReplyGrammarTest, RepliesEndWithinTheirTokens) {
+  const std::string schema = R"({"type": "object", "properties": {
+    "text": {"type": "string"}, "list": {"type": "array", "items": {"type": "object",
+      "properties": {"n": {"type": "number"}}, "required": ["n"],
+      "additionalProperties": false}},
+    "kind": {"enum": ["first", "second"]}}, "required": ["text", "list", "kind"],
+    "additionalProperties": false})";
+  for (const uint32_t limit : {120u, 200u, 400u}) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      const auto constraint = Make(Matching(ConstraintKind::kJsonSchema, schema), "");
+      std::mt19937_64 random(seed);
+      std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
+      std::string text;
+      bool ended = false;
+      for (uint32_t left = limit; left > 0 && !ended; --left) {
+        ASSERT_TRUE(constraint->ComputeMask(mask, left));
+        std::vector<TokenId> allowed;
+        for (uint32_t token = 0; token < tokenizer_->vocabulary_size(); ++token) {
+          if (mask[token / 32] >> (token % 32) & 1) allowed.push_back(static_cast<TokenId>(token));
+        }
+        ASSERT_FALSE(allowed.empty());
+        const TokenId token = allowed[random() % allowed.size()];
+        ended = token == end_;
+        if (ended) break;
+        ASSERT_TRUE(constraint->Consume(token));
+        text += tokenizer_->TokenBytes(token, true);
+      }
+      EXPECT_TRUE(ended) << limit << " tokens, seed " << seed << ": " << text;
+      EXPECT_TRUE(Json::parse(text, nullptr, false).is_object()) << text;
+    }
+  }
+}
+
+// A grammar is compiled once for many turns; copies do not disturb each other.
+TEST_F(ReplyGrammarTest, CopiesOfOneGrammarGoTheirOwnWay) {
+  const ReplyRules rules = Matching(ConstraintKind::kRegex, "(ab|cd)+");
+  const auto first = Make(rules, "");
+  const auto second = Make(rules, "");
+  const TokenId a = tokenizer_->Encode("a", false).tokens[0];
+  const TokenId c = tokenizer_->Encode("c", false).tokens[0];
+  EXPECT_TRUE(first->Consume(a));
+  EXPECT_TRUE(second->Consume(c));
+  std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
+  ASSERT_TRUE(first->ComputeMask(mask, kPlenty));
+  EXPECT_EQ(mask[static_cast<size_t>(a) / 32] >> (a % 32) & 1, 0u);
+  for (int i = 0; i < 600; ++i) ASSERT_NE(Make(rules, ""), nullptr);  // past its renewal
+  EXPECT_FALSE(second->Consume(a));
+}
+
+}  // namespace
+}  // namespace kairos

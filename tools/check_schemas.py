@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Generates a reply for each of many JSON schemas on a live kairosd and validates every one.
+
+  check_schemas.py [--data FILE.jsonl]... [--suite FOLDER]... [--outputs N] [--temperature T]
+
+--data takes conversations with `tools` (each tool's parameters are a schema); --suite the folder of
+a draft of the JSON Schema test suite, as the source package of the Python package jsonschema has
+them under json/tests. Schemas that the sidecar refuses are counted by the keyword that it names.
+Every reply is checked by the Python package jsonschema, which this script needs (tools/peers
+installs it). Prints one JSON object; the exit status says whether all replies were valid.
+"""
+from __future__ import annotations
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import pathlib
+import sys
+import threading
+
+import jsonschema
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "support"))
+from live_daemon import LiveDaemon, require_live  # noqa: E402
+
+require_live()
+import kairos  # noqa: E402
+
+PROMPT = "Write an example of a value of this JSON schema: "
+
+
+def schemas_of(arguments: argparse.Namespace) -> list[object]:
+    """Every different schema, in the order in which it is met."""
+    found: dict[str, object] = {}
+
+    def add(schema: object) -> None:
+        found.setdefault(json.dumps(schema, sort_keys=True), schema)
+
+    for path in arguments.data:
+        with open(path) as lines:
+            for line in lines:
+                for tool in json.loads(line).get("tools") or []:
+                    add(tool.get("function", tool)["parameters"])
+    for folder in arguments.suite:
+        for path in sorted(pathlib.Path(folder).rglob("*.json")):
+            for group in json.loads(path.read_text()):
+                add(group["schema"])
+    return list(found.values())
+
+
+def refused_for(message: str) -> str:
+    """The refusal, with what differs between schemas cut off."""
+    return message.split(": ", 1)[-1][:60]
+
+
+class Check:
+    """The counts of one run, kept by the threads that ask."""
+
+    def __init__(self, arguments: argparse.Namespace, socket: str) -> None:
+        self.arguments = arguments
+        self.socket = socket
+        self.lock = threading.Lock()
+        self.own = threading.local()
+        self.refusals: collections.Counter[str] = collections.Counter()
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.invalid: list[dict[str, object]] = []
+        self.usable: list[object] = []
+        self.asked = 0
+
+    def ask(self, schema: object, seed: int) -> None:
+        if not hasattr(self.own, "client"):
+            self.own.client = kairos.Client(self.socket, spin_us=0)
+        client = self.own.client
+        generation = kairos.Generation(
+            max_tokens=self.arguments.max_tokens, temperature=self.arguments.temperature,
+            seed=seed, json_schema=json.dumps(schema))
+        text = ""
+        result = None
+        try:
+            for event in client.submit(PROMPT + json.dumps(schema)[:2000], generation=generation):
+                if isinstance(event, kairos.TextEvent):
+                    text += event.text
+                elif isinstance(event, kairos.FinalEvent):
+                    result = event.result
+        except kairos.KairosError as error:
+            with self.lock:
+                self.refusals[refused_for(str(error))] += 1
+            return
+        client.open_session(result.session_id).delete()
+        fault = self.fault_of(schema, text, result)
+        with self.lock:
+            if seed == 0:
+                self.usable.append(schema)
+            self.counts["outputs"] += 1
+            self.counts["valid"] += fault is None
+            self.counts["tokens"] += result.usage.generated_tokens
+            self.counts["forced_tokens"] += result.usage.forced_tokens
+            if fault is not None:
+                self.invalid.append({"schema": schema, "seed": seed, "text": text, "error": fault})
+
+    @staticmethod
+    def fault_of(schema: object, text: str, result: kairos.TurnResult) -> str | None:
+        if result.finish == kairos.Finish.LENGTH:
+            return "cut at max_tokens"
+        try:
+            jsonschema.validate(json.loads(text), schema)
+        except Exception as error:  # whatever the validator or its reader finds
+            return f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+        return None
+
+    def all_of(self, asks: list[tuple[object, int]]) -> None:
+        with concurrent.futures.ThreadPoolExecutor(self.arguments.sessions) as pool:
+            waits = [pool.submit(self.ask, *one) for one in asks]
+            for done, wait in enumerate(concurrent.futures.as_completed(waits), 1):
+                wait.result()
+                if sys.stderr.isatty() or done % 100 == 0:
+                    print(f"\r{done} of {len(asks)}", end="", file=sys.stderr, flush=True)
+
+    def run(self) -> dict[str, object]:
+        schemas = schemas_of(self.arguments)
+        self.all_of([(schema, 0) for schema in schemas])
+        seed = 1
+        while self.usable and self.counts["outputs"] < self.arguments.outputs:
+            wanted = self.arguments.outputs - self.counts["outputs"]
+            self.all_of([(schema, seed) for schema in self.usable[:wanted]])
+            seed += 1
+        print(file=sys.stderr)
+        return {"schemas": len(schemas), "usable": len(self.usable), **self.counts,
+                "refused": dict(self.refusals.most_common()), "invalid": self.invalid}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", action="append", default=[], metavar="FILE.jsonl")
+    parser.add_argument("--suite", action="append", default=[], metavar="FOLDER")
+    parser.add_argument("--outputs", type=int, default=2000)
+    parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--temperature", type=float, default=1.5)
+    parser.add_argument("--sessions", type=int, default=24, help="at once")
+    arguments = parser.parse_args()
+    with LiveDaemon() as daemon:
+        report = Check(arguments, daemon.socket).run()
+    print(json.dumps(report, indent=1))
+    return 0 if report.get("outputs") == report.get("valid") and report.get("outputs") else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
