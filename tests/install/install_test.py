@@ -44,8 +44,14 @@ class Install(unittest.TestCase):
         expected = ["bin/kairosd", "bin/kairosctl", "bin/kairos-bench", f"{LIBDIR}/libkairos.so",
                     f"{LIBDIR}/libkairos.so.1", f"{LIBDIR}/pkgconfig/kairos.pc",
                     f"{LIBDIR}/cmake/kairos/kairosConfig.cmake", "include/kairos/kairos.h",
-                    "lib/systemd/system/kairos.service"]
-        missing = [path for path in expected if not (self.prefix / path).exists()]
+                    "lib/systemd/system/kairos.service",
+                    *(f"share/man/man1/{name}.1" for name in ("kairosd", "kairosctl",
+                                                              "kairos-bench")),
+                    "share/bash-completion/completions/kairosctl",
+                    "share/zsh/site-functions/_kairosctl",
+                    "share/fish/vendor_completions.d/kairosctl.fish"]
+        missing = [path for path in expected if not (self.prefix / path).exists()
+                   or not (self.prefix / path).stat().st_size]
         self.assertEqual(missing, [])
 
     def test_InstallsNoPrivateHeader(self):

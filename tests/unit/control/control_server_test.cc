@@ -160,7 +160,7 @@ class ControlServerTest : public testing::Test {
 TEST_F(ControlServerTest, CarriesRequestAndReplyOfEachVerb) {
   StartServer();
   auto client = Connect();
-  for (int verb = 1; verb <= static_cast<int>(ControlVerb::kReload); ++verb) {
+  for (int verb = 1; verb <= static_cast<int>(kControlVerbLast); ++verb) {
     ControlRequest request;
     request.verb = static_cast<ControlVerb>(verb);
     request.session = SessionId{0x8000000000000000u + static_cast<uint64_t>(verb)};

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/preflight/place_checks.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "sidecar/engine/kv_arena.h"
+#include "sidecar/preflight/host_checks.h"
+#include "sidecar/preflight/instance_lock.h"
+
+namespace kairos {
+namespace {
+
+class PlaceChecks : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "kairos-places-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  // A socket bound at `path`, listening or not; closed by the caller.
+  static int Bind(const std::string& path, int type, bool listens) {
+    const int fd = socket(AF_UNIX, type, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    if (listens) {
+      EXPECT_EQ(listen(fd, 1), 0);
+    }
+    return fd;
+  }
+
+  std::string folder_;
+};
+
+TEST_F(PlaceChecks, FolderMayLackOneLevelButNotTwo) {
+  EXPECT_EQ(CheckSocketFolder(folder_ + "/a.sock").severity, Severity::kOk);
+  EXPECT_EQ(CheckSocketFolder(folder_ + "/new/a.sock").severity, Severity::kOk);
+
+  const Finding deep = CheckSocketFolder(folder_ + "/new/deep/a.sock");
+
+  EXPECT_EQ(deep.severity, Severity::kFail);
+  EXPECT_EQ(deep.exit_status, kExitCannotCreate);
+  EXPECT_NE(deep.words.find(folder_ + "/new: No such file"), std::string::npos) << deep.words;
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/new")) << "it only looks";
+}
+
+TEST_F(PlaceChecks, WarnsOfAFolderInWhichEverybodyMayReplaceTheSocket) {
+  ASSERT_EQ(chmod(folder_.c_str(), 0777), 0);
+  EXPECT_EQ(CheckSocketFolder(folder_ + "/a.sock").severity, Severity::kWarn);
+  ASSERT_EQ(chmod(folder_.c_str(), 01777), 0);
+  EXPECT_EQ(CheckSocketFolder(folder_ + "/a.sock").severity, Severity::kOk);
+}
+
+TEST_F(PlaceChecks, EndpointIsFreeLeftOverServedOrAFile) {
+  const std::string path = folder_ + "/a.sock";
+  EXPECT_EQ(CheckEndpoint("socket", path).severity, Severity::kOk);
+  for (const int type : {SOCK_STREAM, SOCK_SEQPACKET}) {
+    const int fd = Bind(path, type, true);
+    const Finding served = CheckEndpoint("socket", path);
+    EXPECT_EQ(served.severity, Severity::kFail);
+    EXPECT_EQ(served.exit_status, kExitCannotCreate);
+    EXPECT_NE(served.words.find("another program listens"), std::string::npos) << served.words;
+    close(fd);
+    const Finding left_over = CheckEndpoint("socket", path);
+    EXPECT_EQ(left_over.severity, Severity::kWarn);
+    EXPECT_EQ(left_over.exit_status, 0) << "kairosd starts all the same";
+    ASSERT_EQ(unlink(path.c_str()), 0);
+  }
+  std::ofstream(path) << "a file";
+  EXPECT_EQ(CheckEndpoint("socket", path).severity, Severity::kFail);
+}
+
+TEST_F(PlaceChecks, InstanceIsTheHolderOfTheLock) {
+  const std::string socket = folder_ + "/a.sock";
+  std::string pid = "stale";
+  CheckInstance(socket, &pid);
+  EXPECT_EQ(pid, "");
+  InstanceLock lock;
+  std::string error;
+  ASSERT_EQ(lock.Take(socket + ".lock", &error), InstanceLock::Outcome::kTaken) << error;
+
+  const Finding held = CheckInstance(socket, &pid);
+
+  EXPECT_EQ(pid, std::to_string(getpid()));
+  EXPECT_EQ(held.severity, Severity::kOk);
+  EXPECT_NE(held.words.find("kairosctl drain"), std::string::npos) << held.words;
+}
+
+TEST_F(PlaceChecks, CatalogMayLackFoldersButMustBeAFileWithRoom) {
+  EXPECT_EQ(CheckCatalog(folder_ + "/a/b/c.db", 1 << 20).severity, Severity::kOk);
+  EXPECT_EQ(CheckCatalog(folder_, 1 << 20).severity, Severity::kFail) << "it is a folder";
+  EXPECT_EQ(CheckCatalog(folder_ + "/c.db", 1ull << 62).severity, Severity::kWarn)
+      << "no disk has so much room";
+}
+
+TEST(HostChecks, RefuseAModelLargerThanTheMemoryAndWarnOfTooMuchKv) {
+  constexpr uint64_t kTooMuch = 1ull << 60;
+
+  const Finding fits = CheckMemory(1, 1);
+  const Finding kv = CheckMemory(1, kTooMuch);
+  const Finding model = CheckMemory(kTooMuch, 1);
+
+  EXPECT_EQ(fits.severity, Severity::kOk) << fits.words;
+  EXPECT_EQ(kv.severity, Severity::kWarn) << kv.words;
+  EXPECT_EQ(kv.exit_status, 0);
+  EXPECT_EQ(model.severity, Severity::kFail) << model.words;
+  EXPECT_EQ(model.exit_status, kExitOsError);
+}
+
+TEST(HostChecks, DescriptorsMustSufficeForTheClients) {
+  EXPECT_EQ(RaiseDescriptorLimit(1).severity, Severity::kOk);
+  const Finding many = RaiseDescriptorLimit(1ull << 40);
+  EXPECT_EQ(many.severity, Severity::kWarn);
+  EXPECT_NE(many.remedy.find("limits.attachments"), std::string::npos) << many.remedy;
+}
+
+TEST(KvSlotCount, NamesTheSettingWhenThereAreTooFew) {
+  const KvGeometry geometry{2, 1, 64};
+  std::string error;
+
+  EXPECT_EQ(*KvSlotCount(10 * SlotBytes(geometry), geometry, &error), 10u);
+  EXPECT_FALSE(KvSlotCount(3 * SlotBytes(geometry), geometry, &error).ok());
+  EXPECT_NE(error.find("kv.memory of "), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace kairos
