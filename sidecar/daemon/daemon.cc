@@ -219,6 +219,7 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
   conductor.turns = options.turns;
   conductor.turns.context_tokens = body.model->parameters().context;
   conductor.turns.slot_bytes = body.arena->slot_bytes();
+  conductor.turns.sequences_max = options.engine.sequences_max;
   conductor.router = options.router;
   conductor.grants = options.grants;
   conductor.model = body.model->FingerprintHex();

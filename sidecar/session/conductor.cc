@@ -122,7 +122,7 @@ bool Conductor::TakeRequests(uint64_t now_ns) {
 void Conductor::OnRequest(Request&& request, uint64_t now_ns) {
   switch (request.kind) {
     case RequestKind::kAttach:
-      return;
+      return pipeline_.Attach(request.attachment);
     case RequestKind::kDetach:
       operations_.Detach(request.attachment);
       return pipeline_.Detach(request.attachment, now_ns);

@@ -16,17 +16,18 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "sidecar/chat/tokenizer.h"
 #include "sidecar/context/context_filter.h"
 #include "sidecar/engine/sequence.h"
 #include "sidecar/ingress/reply.h"
+#include "sidecar/session/kv_queue.h"
 #include "sidecar/session/outbox.h"
 #include "sidecar/session/session_router.h"
 #include "sidecar/session/text_thread.h"
@@ -47,6 +48,7 @@ struct TurnLimits {
   float top_p_default = 1.0f;
   int32_t top_k_default = 0;
   uint32_t turns_max = 4096;           // open and queued, all clients
+  uint32_t sequences_max = 64;         // the engine's, for a client's share
   uint32_t waiting_per_session = 64;
   uint64_t slot_bytes = 0;             // of the KV arena, for figures
 };
@@ -81,6 +83,9 @@ class TurnPipeline {
 
   TurnPipeline(Parts parts, const TurnLimits& limits);
 
+  // While others are attached, no client runs turns in more than three quarters of the engine's
+  // places and KV slots together; one turn it may always run.
+  void Attach(AttachmentId attachment) { attached_.insert(attachment.value); }
   void Admit(Request&& request, uint64_t now_ns);
   void OnJournal(JournalResult&& result, uint64_t now_ns);
   void OnText(TextResult&& result, uint64_t now_ns);
@@ -139,6 +144,9 @@ class TurnPipeline {
   void HandOver(Turn& turn);
   void LookUpKey(const Turn& turn);
   void RetryWaitingKv();
+  uint32_t NewTokensMax(const Turn& turn) const;
+  bool IsOverShare(const Turn& turn, const Session& session) const;
+  void NoteHeld(const Turn& turn, bool begins);
   void SendText(Turn& turn, std::string&& text, std::vector<TokenId>&& tokens);
   Reply MakeReply(const Turn& turn, ReplyKind kind) const;
   Session& SessionOf(const Turn& turn);
@@ -146,11 +154,18 @@ class TurnPipeline {
   BlockKey RootKey(const Session& session) const;
   static std::string OnceKey(const Turn& turn);
 
+  struct Held {
+    uint32_t turns = 0;
+    uint64_t slots = 0;
+  };
+
   Parts parts_;
   TurnLimits limits_;
   std::unordered_map<uint64_t, std::unique_ptr<Turn>> turns_;
   std::unordered_map<std::string, uint64_t> once_;       // idempotency keys in flight
-  std::deque<uint64_t> waiting_kv_;
+  KvQueue waiting_kv_;
+  std::unordered_map<uint32_t, Held> held_;       // by attachment, of its running turns
+  std::unordered_set<uint32_t> attached_;
   std::unordered_map<uint32_t, bool> detaching_;  // attachments that end when their turns have
   std::function<void(SessionId)> delete_idle_;
   TurnCounters counters_;
