@@ -110,7 +110,7 @@ CLI::App* AddNeighbours(CLI::App* app, kairos::NeighboursBenchOptions* neighbour
       ->check(CLI::Range(2, 256));
   command->add_option("--tokens", neighbours->tokens, "of each measured turn, default 64")
       ->check(CLI::Range(2, 512));
-  command->add_option("--repetitions", neighbours->repetitions, "of each kind, default 3")
+  command->add_option("--repetitions", neighbours->repetitions, "of each kind, default 4")
       ->check(CLI::Range(1, 100));
   command->add_flag("--json", neighbours->json, "JSON lines on stdout");
   command->add_flag("--quick", neighbours->quick, "few clients, as a test of the bench itself");

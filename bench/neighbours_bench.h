@@ -14,7 +14,7 @@ struct NeighboursBenchOptions {
   std::string work;    // folder for sockets and the catalog
   uint32_t clients = 64;
   uint32_t tokens = 64;  // of each measured turn
-  uint32_t repetitions = 3;
+  uint32_t repetitions = 4;
   bool json = false;
   bool quick = false;  // few clients and tokens: proves that it works, measures nothing
 };

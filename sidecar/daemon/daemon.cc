@@ -250,6 +250,7 @@ ConductorSettings Daemon::SettingsOf(const DaemonOptions& options) const {
   settings.turns = options.turns;
   settings.turns.context_tokens = body_->model->parameters().context;
   settings.turns.slot_bytes = body_->arena->slot_bytes();
+  settings.turns.sequences_max = options.engine.sequences_max;
   settings.router = options.router;
   settings.grants = options.grants;
   settings.phases = options.phases;

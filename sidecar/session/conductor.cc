@@ -142,10 +142,8 @@ bool Conductor::TakeRequests(uint64_t now_ns) {
 void Conductor::OnRequest(Request&& request, uint64_t now_ns) {
   switch (request.kind) {
     case RequestKind::kAttach:
-      attachments_.insert(request.attachment.value);
-      return;
+      return pipeline_.Attach(request.attachment);
     case RequestKind::kDetach:
-      attachments_.erase(request.attachment.value);
       operations_.Detach(request.attachment);
       return pipeline_.Detach(request.attachment, now_ns);
     case RequestKind::kTurnSubmit:

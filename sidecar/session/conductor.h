@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -130,7 +129,6 @@ class Conductor {
   SpscQueue<ReloadOutcome> reloads_{4};     // from the main thread
   FiguresDesk figures_desk_;
   LogThrottle catalog_faults_;
-  std::unordered_set<uint32_t> attachments_;
   uint64_t looked_ns_ = 0;      // last look at deadlines and expiry
   std::atomic<bool> drain_{false};
   std::atomic<bool> cancel_all_{false};

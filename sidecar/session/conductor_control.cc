@@ -136,7 +136,7 @@ Figures Conductor::Stats() const {
       turns.turn_ns == 0 ? 0.0 : 1.0 - number(turns.model_ns) / number(turns.turn_ns);
   return {
       {"sessions", number(router_.size())},
-      {"clients", number(attachments_.size())},
+      {"clients", number(pipeline_.clients())},
       {"turns_open", number(pipeline_.turns_open())},
       {"turns_done_total", number(turns.turns_done)},
       {"turns_refused_total", number(turns.turns_refused)},

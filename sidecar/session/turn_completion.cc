@@ -74,13 +74,18 @@ void TurnPipeline::Generate(Turn& turn, Session& session) {
                 fmt::format("the prompt has {} tokens; the model's context is {}", prompt,
                             limits_.context_tokens));
   }
+  Submit(turn, session, NewTokensMax(turn));
+}
+
+// Of a turn whose prompt fits the context.
+uint32_t TurnPipeline::NewTokensMax(const Turn& turn) const {
+  if ((turn.ask().flags & KAIROS_TURN_NO_GENERATE) != 0) return 0;
   uint32_t max_new = turn.ask().max_tokens;
   if ((turn.ask().generation_flags & KAIROS_AUTO_MAX_TOKENS) && turn.verdict.max_tokens > 0) {
     max_new = turn.verdict.max_tokens;
   }
   if (max_new == 0) max_new = limits_.max_tokens_default;
-  max_new = generate ? std::min(max_new, limits_.context_tokens - prompt) : 0;
-  Submit(turn, session, max_new);
+  return std::min(max_new, limits_.context_tokens - static_cast<uint32_t>(turn.tokens.size()));
 }
 
 void TurnPipeline::Submit(Turn& turn, Session& session, uint32_t max_new) {
@@ -91,6 +96,12 @@ void TurnPipeline::Submit(Turn& turn, Session& session, uint32_t max_new) {
                 fmt::format("{} tokens need {} KV slots; kv.memory holds {}", total,
                             KvLeaser::SlotsNeeded(total, fidelity), parts_.kv.slots_total()));
   }
+  if (turn.phase != TurnPhase::kWaitingKv) {
+    // Also where there is room: whoever waits comes first.
+    turn.phase = TurnPhase::kWaitingKv;
+    waiting_kv_.Push(turn.request.attachment, turn.id);
+    return RetryWaitingKv();
+  }
   KvLeaser::Ask ask;
   ask.root = RootKey(session);
   ask.tokens = turn.tokens;
@@ -98,12 +109,9 @@ void TurnPipeline::Submit(Turn& turn, Session& session, uint32_t max_new) {
   ask.fidelity = fidelity;
   ask.reuse = (turn.ask().flags & KAIROS_TURN_NO_REUSE) == 0;
   std::optional<KvLease> lease = parts_.kv.Acquire(ask, &session.tail);
-  if (!lease) {
-    if (turn.phase != TurnPhase::kWaitingKv) waiting_kv_.push_back(turn.id);
-    turn.phase = TurnPhase::kWaitingKv;
-    return;
-  }
+  if (!lease) return;
   turn.lease = std::move(*lease);
+  NoteHeld(turn, true);
   AccountReuse(turn, session);
 
   SequenceSpec spec;
@@ -204,19 +212,37 @@ void TurnPipeline::RetryWaitingKv() {
   // A turn that ends in here comes back to this function; the outer loop goes on for it.
   if (retrying_kv_) return;
   retrying_kv_ = true;
-  // First come, first served: a large turn is not starved by small ones behind it.
-  while (!waiting_kv_.empty()) {
-    const uint64_t id = waiting_kv_.front();
-    waiting_kv_.pop_front();
+  waiting_kv_.Run([this](uint64_t id) {
     Turn* turn = FindTurn(id);
-    if (turn == nullptr || turn->phase != TurnPhase::kWaitingKv) continue;
-    Generate(*turn, SessionOf(*turn));
+    if (turn == nullptr || turn->phase != TurnPhase::kWaitingKv) return KvQueue::Outcome::kDone;
+    Session& session = SessionOf(*turn);
+    if (IsOverShare(*turn, session)) return KvQueue::Outcome::kOverShare;
+    Generate(*turn, session);
     turn = FindTurn(id);
-    if (turn == nullptr || turn->phase != TurnPhase::kWaitingKv) continue;
-    waiting_kv_.push_front(id);
-    break;
-  }
+    const bool waits = turn != nullptr && turn->phase == TurnPhase::kWaitingKv;
+    return waits ? KvQueue::Outcome::kNoRoom : KvQueue::Outcome::kDone;
+  });
   retrying_kv_ = false;
+}
+
+bool TurnPipeline::IsOverShare(const Turn& turn, const Session& session) const {
+  const auto held = held_.find(turn.request.attachment.value);
+  if (held == held_.end() || attached_.size() < 2) return false;
+  const auto share_of = [](uint64_t all) { return all - all / 4; };
+  const auto total = static_cast<uint32_t>(turn.tokens.size()) + NewTokensMax(turn);
+  const uint64_t needed =
+      KvLeaser::SlotsNeeded(total, static_cast<Fidelity>(session.record.fidelity));
+  return held->second.turns + 1 > share_of(limits_.sequences_max) ||
+         held->second.slots + needed > share_of(parts_.kv.slots_total());
+}
+
+void TurnPipeline::NoteHeld(const Turn& turn, bool begins) {
+  const uint32_t client = turn.request.attachment.value;
+  const uint64_t slots = turn.lease.fresh.size() + (turn.lease.open[0] == kNoSlot ? 0 : 2);
+  Held& held = held_[client];
+  held.turns += begins ? 1 : -1;
+  held.slots += begins ? slots : -slots;
+  if (held.turns == 0) held_.erase(client);
 }
 
 void TurnPipeline::OnEngine(EngineEvent&& event, uint64_t now_ns) {
@@ -432,6 +458,7 @@ void TurnPipeline::OnCommitted(Turn& turn, JournalResult& result) {
 void TurnPipeline::Settle(Turn& turn, Session& session, std::span<const TokenId> tokens) {
   StageHook("settle");
   OpenBlock tail;
+  if (turn.lease.held) NoteHeld(turn, false);
   const std::vector<BlockKey> chain =
       parts_.kv.Settle(std::move(turn.lease), tokens, &tail);
   parts_.kv.ReleaseTail(&session.tail);
@@ -632,6 +659,7 @@ void TurnPipeline::Detach(AttachmentId attachment, uint64_t now_ns) {
     if (!turn->client_gone) ids.push_back(id);
     turn->client_gone = true;
   }
+  attached_.erase(attachment.value);
   if (left == 0) {
     detaching_.erase(attachment.value);
     Reply reply;

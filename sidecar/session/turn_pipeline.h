@@ -16,17 +16,18 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "sidecar/chat/tokenizer.h"
 #include "sidecar/context/context_filter.h"
 #include "sidecar/engine/sequence.h"
 #include "sidecar/ingress/reply.h"
+#include "sidecar/session/kv_queue.h"
 #include "sidecar/session/outbox.h"
 #include "sidecar/session/session_router.h"
 #include "sidecar/session/text_thread.h"
@@ -48,6 +49,7 @@ struct TurnLimits {
   float top_p_default = 1.0f;
   int32_t top_k_default = 0;
   uint32_t turns_max = 4096;           // open and queued, all clients
+  uint32_t sequences_max = 64;         // the engine's, for a client's share
   uint32_t waiting_per_session = 64;
   uint64_t slot_bytes = 0;             // of the KV arena, for figures
 };
@@ -83,6 +85,10 @@ class TurnPipeline {
 
   TurnPipeline(Parts parts, const TurnLimits& limits);
 
+  // While others are attached, no client runs turns in more than three quarters of the engine's
+  // places and KV slots together; one turn it may always run.
+  void Attach(AttachmentId attachment) { attached_.insert(attachment.value); }
+  size_t clients() const { return attached_.size(); }
   void Admit(Request&& request, uint64_t now_ns);
   void OnJournal(JournalResult&& result, uint64_t now_ns);
   void OnText(TextResult&& result, uint64_t now_ns);
@@ -149,11 +155,19 @@ class TurnPipeline {
   bool EndsWith(std::span<const TokenId> tokens, std::string_view text) const;
   void OpenStreams(Turn& turn, const Session& session, std::vector<std::string> stops);
   void Tell(Turn& turn, std::vector<ToolEvent>&& events, std::vector<TokenId>&& tokens);
+  uint32_t NewTokensMax(const Turn& turn) const;
+  bool IsOverShare(const Turn& turn, const Session& session) const;
+  void NoteHeld(const Turn& turn, bool begins);
   Reply MakeReply(const Turn& turn, ReplyKind kind) const;
   Session& SessionOf(const Turn& turn);
   Turn* FindTurn(uint64_t id);
   BlockKey RootKey(const Session& session) const;
   static std::string OnceKey(const Turn& turn);
+
+  struct Held {
+    uint32_t turns = 0;
+    uint64_t slots = 0;
+  };
 
   Parts parts_;
   WireFormat callless_format_;  // of parts_.format, what remains where no call is wanted
@@ -161,7 +175,9 @@ class TurnPipeline {
   const std::vector<TokenId> marker_tokens_;  // control tokens that the wire format is made of
   std::unordered_map<uint64_t, std::unique_ptr<Turn>> turns_;
   std::unordered_map<std::string, uint64_t> once_;       // idempotency keys in flight
-  std::deque<uint64_t> waiting_kv_;
+  KvQueue waiting_kv_;
+  std::unordered_map<uint32_t, Held> held_;       // by attachment, of its running turns
+  std::unordered_set<uint32_t> attached_;
   std::unordered_map<uint32_t, bool> detaching_;  // attachments that end when their turns have
   std::function<void(SessionId)> delete_idle_;
   TurnCounters counters_;
