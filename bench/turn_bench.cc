@@ -129,7 +129,11 @@ class TurnBench {
     if (index == 0) {
       history_ = nlohmann::json::array();
       if (!conversation_.system.empty()) {
-        history_.push_back({{"role", "system"}, {"content", conversation_.system}});
+        // The model's template has no place for tools; the text that we render for it is longer
+        // than this by some tens of tokens.
+        std::string system = conversation_.system;
+        if (!conversation_.tools_json.empty()) system += "\n\n" + conversation_.tools_json;
+        history_.push_back({{"role", "system"}, {"content", system}});
       }
     }
     const ScriptedMessage& said = conversation_.turns[index];

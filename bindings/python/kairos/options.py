@@ -14,6 +14,7 @@ from kairos.native import (
 
 WHOLE_HISTORY, NO_GENERATE, NO_REUSE, ONE_CALL = 1, 2, 4, 8
 AUTO_TEMPERATURE, AUTO_MAX_TOKENS, AUTO_CONTEXT, IGNORE_EOS, LOGITS_HASH = 1, 2, 4, 8, 16
+DEFAULT_TEMPERATURE, DEFAULT_TOP_P, DEFAULT_TOP_K = 32, 64, 128
 VERSION_ANY = -1
 
 
@@ -42,8 +43,8 @@ class Generation:
 
     max_tokens: int | str | None = None
     temperature: float | str | None = None
-    top_k: int = 0
-    top_p: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
@@ -161,8 +162,11 @@ class NativeTurn:
                         | (AUTO_CONTEXT if wanted.auto_context else 0)
                         | (LOGITS_HASH if wanted.logits_hash else 0))
         native.flags |= self._number(native, "max_tokens", wanted.max_tokens, AUTO_MAX_TOKENS)
-        native.flags |= self._number(native, "temperature", wanted.temperature, AUTO_TEMPERATURE)
-        for name in ("top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+        native.flags |= self._number(native, "temperature", wanted.temperature, AUTO_TEMPERATURE,
+                                     DEFAULT_TEMPERATURE)
+        native.flags |= self._number(native, "top_k", wanted.top_k, 0, DEFAULT_TOP_K)
+        native.flags |= self._number(native, "top_p", wanted.top_p, 0, DEFAULT_TOP_P)
+        for name in ("min_p", "repetition_penalty", "presence_penalty",
                      "penalty_window", "seed", "logprobs"):
             setattr(native, name, getattr(wanted, name))
         if wanted.stop:
@@ -187,12 +191,14 @@ class NativeTurn:
             native.constraint = self._string(value if isinstance(value, bytes) else value.encode())
 
     @staticmethod
-    def _number(native: GenerationStruct, name: str, value: Any, auto: int) -> int:
-        """Sets a number; the flag where it is "auto"."""
-        if value == "auto":
+    def _number(native: GenerationStruct, name: str, value: Any, auto: int,
+                default: int = 0) -> int:
+        """Sets a number; the flag `auto` where it is "auto", `default` where it is not given."""
+        if value is None:
+            return default
+        if value == "auto" and auto:
             return auto
         if isinstance(value, str):
-            raise ValueError(f'{name}: a number or "auto"')
-        if value is not None:
-            setattr(native, name, value)
+            raise ValueError(f'{name}: a number' + (' or "auto"' if auto else ""))
+        setattr(native, name, value)
         return 0

@@ -180,6 +180,8 @@ class Event {
   uint64_t request() const noexcept { return kairos_event_request(get()); }
   uint64_t session_id() const noexcept { return kairos_event_session(get()); }
   uint64_t version() const noexcept { return kairos_event_version(get()); }
+  // Of a text event: 0, or why the text is a tool call that could not be read.
+  int32_t detail() const noexcept { return kairos_event_detail(get()); }
   // Text, or JSON, by type. Valid as long as the event.
   std::string_view text() const noexcept {
     const kairos_string_t text = kairos_event_text(get());
