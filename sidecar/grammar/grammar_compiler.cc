@@ -37,7 +37,9 @@ class GrammarConstraint final : public TokenConstraint {
     // The way to the end is measured anew only as the tokens that are left come near it.
     if (tokens_left > way_to_end_ + 2 * kSpareTokens) return true;
     way_to_end_ = WayToEnd(tokens_left);
-    if (tokens_left > way_to_end_ + kSpareTokens || llg_matcher_is_accepting(matcher_.get())) {
+    // Where this way leads nowhere in time, the model may still know one.
+    if (tokens_left > way_to_end_ + kSpareTokens || way_to_end_ > tokens_left ||
+        llg_matcher_is_accepting(matcher_.get())) {
       return true;
     }
     if (const std::optional<TokenId> token = closing_.Choose(mask)) {
