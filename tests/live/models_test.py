@@ -7,9 +7,12 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
+import socket
 import subprocess
 import sys
 import unittest
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import live_daemon  # noqa: E402
@@ -41,7 +44,7 @@ class Models(unittest.TestCase):
         cut.keep_layers(LAYERS)
         cut.write(self.small)
 
-    def start(self, *names: str) -> None:
+    def start(self, *names: str, flags: tuple[str, ...] = ()) -> None:
         """The default model is the test model, or its first layers under the name `small`."""
         paths = {DEFAULT: live_daemon.model_path(), "small": self.small}
         config = self.daemon.folder + "/kairos.toml"
@@ -51,7 +54,7 @@ class Models(unittest.TestCase):
                 file.write(f'[[extra_model]]\nname = "{name}"\npath = "{paths[name]}"\n'
                            'kv_memory = "64MiB"\n')
         self.daemon.model = paths[names[0]]
-        self.daemon.extra = ("--config", config)
+        self.daemon.extra = ("--config", config, *flags)
         self.daemon.start()
 
     def client(self) -> kairos.Client:
@@ -131,6 +134,22 @@ class Models(unittest.TestCase):
         self.assertEqual(figures["kv_slots_total"],
                          figures["model.small.kv_slots_total"]
                          + figures[f"model.{DEFAULT}.kv_slots_total"])
+
+    def test_prometheus_has_the_figures_of_all_and_of_each(self) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = "127.0.0.1:%d" % probe.getsockname()[1]
+        self.start(DEFAULT, "small", flags=("--metrics-listen", address))
+        told(self.client().create_session(model="small").turn(TEXTS[0], generation=GREEDY))
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as reply:
+            page = reply.read().decode()
+        name = "kairos_model_engine_steps_total"
+        steps = dict(re.findall(r'(?m)^%s\{model="([^"]+)"\} (\S+)$' % name, page))
+        self.assertEqual(set(steps), {DEFAULT, "small"})
+        self.assertEqual(float(steps[DEFAULT]), 0)
+        self.assertGreater(float(steps["small"]), 0)
+        self.assertEqual(page.count(f"# TYPE {name} counter"), 1)
+        self.assertIn(f"\nkairos_engine_steps_total {steps['small']}\n", page)
 
     def test_one_model_under_two_names_is_refused(self) -> None:
         config = self.daemon.folder + "/kairos.toml"
