@@ -185,21 +185,22 @@ Status ReadSessionOptions(const kairos_session_options_t* from, kairos_session_o
   if (from == nullptr) return Status();
   KAIROS_RETURN_IF_ERROR(ReadStruct(from, kSessionOptionsV1, 0, kWords, to));
   KAIROS_RETURN_IF_ERROR(CheckReserved(to->reserved, kWords.reserved));
+  KAIROS_RETURN_IF_ERROR(CheckString(to->model, "model: null pointer with a size"));
   return CheckString(to->label, "label: null pointer with a size");
 }
 
 Status ReadTurnOptions(const kairos_turn_options_t* from, TurnOptions* to) {
   constexpr StructWords kWords{
       "options.struct_size: use kairos_turn_options_init()",
-      "options: has fields that this library does not know", "options.reserved: must be zero",
+      "options: has fields that this library does not know", "",
       "options.flags: has a bit this library does not know"};
   constexpr uint32_t kFlags =
       KAIROS_TURN_WHOLE_HISTORY | KAIROS_TURN_NO_GENERATE | KAIROS_TURN_NO_REUSE |
-      KAIROS_TURN_ONE_CALL;
+      KAIROS_TURN_ONE_CALL | KAIROS_TURN_MOVE_MODEL;
   if (from == nullptr) return Invalid("options: null pointer");
   kairos_turn_options_t& options = to->options;
   KAIROS_RETURN_IF_ERROR(ReadStruct(from, kTurnOptionsV1, kFlags, kWords, &options));
-  KAIROS_RETURN_IF_ERROR(CheckReserved(options.reserved, kWords.reserved));
+  KAIROS_RETURN_IF_ERROR(CheckString(options.model, "model: null pointer with a size"));
   KAIROS_RETURN_IF_ERROR(CheckString(options.tool_name, "tool_name: null pointer with a size"));
   KAIROS_RETURN_IF_ERROR(
       CheckString(options.tools_json, "tools_json: null pointer with a size"));

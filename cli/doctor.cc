@@ -89,7 +89,11 @@ std::vector<Finding> Look(const ConfigFlags& flags) {
     findings.push_back(CheckLibrary(config.socket));
   }
   findings.push_back(CheckCatalog(config.catalog_path, config.catalog_bytes_max));
-  CheckModel(config.model, config.kv_memory, &findings);
+  std::vector<ModelToServe> models;
+  for (const ConfigModel& model : config.Models()) {
+    models.push_back({model.name, model.path, model.kv_memory});
+  }
+  CheckModels(models, &findings);
   return findings;
 }
 

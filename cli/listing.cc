@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -23,6 +24,10 @@ std::string_view LabelOf(const kairos_session_t& session) {
 std::string_view WaitingFor(const kairos_session_t& session) {
   const char* end = std::find(std::begin(session.waiting_for), std::end(session.waiting_for), '\0');
   return {session.waiting_for, static_cast<size_t>(end - session.waiting_for)};
+}
+
+std::string_view ModelOf(const kairos_session_t& session) {
+  return {session.model, strnlen(session.model, sizeof(session.model))};
 }
 
 std::string TextOf(const Json& object, const char* name) {
@@ -103,6 +108,23 @@ std::string Quoted(const std::string& text) {
   return out;
 }
 
+std::string OneModelFigures(const nlohmann::ordered_json& model) {
+  std::string out;
+  for (const auto& [name, value] : model.items()) {
+    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    if (name.ends_with("_bytes") && value.is_number()) text = BytesText(value.get<double>());
+    if (name.ends_with("_tokens") && value.is_number()) text += " tokens";
+    if (value.is_object()) {
+      text.clear();
+      for (const auto& [type, count] : value.items()) {
+        text += (text.empty() ? "" : ", ") + count.dump() + " " + type;
+      }
+    }
+    AddFigure(&out, name.c_str(), Printable(text), kWideColumn);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string SessionJson(const kairos_session_t& s) {
@@ -120,13 +142,15 @@ std::string SessionJson(const kairos_session_t& s) {
       {"parent", SessionText(s.parent_id)},
       {"fidelity", s.fidelity == KAIROS_FIDELITY_EXACT ? "exact" : "default"},
       {"waiting_for", WaitingFor(s)},
+      {"model", ModelOf(s)},
       {"label", LabelOf(s)},
   };
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string SessionHeading() {
-  return "session           phase         version    tokens  resident          KV      used  label";
+  return "session           phase         version    tokens  resident          KV      used  "
+         "model             label";
 }
 
 std::string SessionLine(const kairos_session_t& s, uint64_t now_unix_ms) {
@@ -138,9 +162,12 @@ std::string SessionLine(const kairos_session_t& s, uint64_t now_unix_ms) {
                 static_cast<unsigned long long>(s.resident_tokens),
                 BytesText(static_cast<double>(s.kv_bytes)).c_str(),
                 AgeText(s.used_unix_ms, now_unix_ms).c_str());
+  char model[24];
+  std::snprintf(model, sizeof(model), "%-16.16s  ",
+                ModelOf(s).empty() ? "-" : Printable(ModelOf(s)).c_str());
   std::string label = Printable(LabelOf(s));
   std::replace(label.begin(), label.end(), '\n', ' ');
-  return line + label;
+  return line + (model + label);
 }
 
 std::string SessionFigures(const kairos_session_t& s, uint64_t now_unix_ms) {
@@ -152,6 +179,8 @@ std::string SessionFigures(const kairos_session_t& s, uint64_t now_unix_ms) {
   if (s.label_size > 0) AddFigure(&out, "label", Printable(LabelOf(s)));
   std::string phase = PhaseText(s.phase);
   if (!WaitingFor(s).empty()) phase += " for " + Printable(WaitingFor(s));
+  AddFigure(&out, "model",
+            ModelOf(s).empty() ? "not in memory" : Printable(ModelOf(s)));
   AddFigure(&out, "phase", phase);
   AddFigure(&out, "version",
             std::to_string(s.version) +
@@ -246,21 +275,10 @@ std::string SessionMarkdown(const kairos_session_t& session, std::string_view co
 }
 
 std::string ModelFigures(std::string_view json) {
-  const auto model = nlohmann::ordered_json::parse(json, nullptr, false);
-  if (!model.is_object()) return Printable(json) + "\n";
+  const auto models = nlohmann::ordered_json::parse(json, nullptr, false);
+  if (!models.is_array()) return Printable(json) + "\n";
   std::string out;
-  for (const auto& [name, value] : model.items()) {
-    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-    if (name.ends_with("_bytes") && value.is_number()) text = BytesText(value.get<double>());
-    if (name.ends_with("_tokens") && value.is_number()) text += " tokens";
-    if (value.is_object()) {
-      text.clear();
-      for (const auto& [type, count] : value.items()) {
-        text += (text.empty() ? "" : ", ") + count.dump() + " " + type;
-      }
-    }
-    AddFigure(&out, name.c_str(), Printable(text), kWideColumn);
-  }
+  for (const auto& model : models) out += (out.empty() ? "" : "\n") + OneModelFigures(model);
   return out;
 }
 

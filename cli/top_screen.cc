@@ -89,9 +89,7 @@ double TopLook::Figure(const char* name) const {
 std::vector<std::string> TopLines(const TopLook& before, const TopLook& now, size_t lines,
                                   size_t columns) {
   const auto rate = [&](const char* counter) { return Decimal(Rate(before, now, counter)); };
-  const double slot_bytes = now.Figure("kv_slot_bytes");
   const double slots = now.Figure("kv_slots_total");
-  const double used = slots - now.Figure("kv_slots_free");
   std::vector<std::string> out = {
       "sessions   " + Count(now.Figure("sessions")) + PhasesText(now),
       "clients    " + Count(now.Figure("clients")) + ", with two rings each",
@@ -102,8 +100,9 @@ std::vector<std::string> TopLines(const TopLook& before, const TopLook& now, siz
       "tokens/s   " + rate("engine_decode_tokens_total") + " decoded, " +
           rate("engine_prefill_tokens_total") + " prefilled, " + rate("tokens_reused_total") +
           " reused, " + rate("tokens_recomputed_total") + " recomputed",
-      "KV         " + BytesText(used * slot_bytes) + " of " + BytesText(slots * slot_bytes) +
-          ", " + Count(now.Figure("kv_blocks_indexed")) + " blocks to reuse, " +
+      "KV         " + BytesText(now.Figure("kv_device_bytes_used")) + " of " +
+          BytesText(now.Figure("kv_device_bytes_total")) + ", " +
+          Count(now.Figure("kv_blocks_indexed")) + " blocks to reuse, " +
           Count(now.Figure("kv_slots_cached")) + " of " + Count(slots) +
           " slots give way when needed",
       "catalog    " + BytesText(now.Figure("catalog_bytes")),

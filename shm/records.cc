@@ -54,15 +54,19 @@ class PayloadWriter {
   Payload* out_;
 };
 
-// The part of a fixed struct that the writer sent; the rest stays zero. Version one of every struct
-// is its whole present size, so a shorter one is an error.
+// Sizes of version one of the structs that have grown since.
+constexpr uint32_t kSessionCreateV1 = 32;
+constexpr uint32_t kTurnV1 = 136;
+
+// The part of a fixed struct that the writer sent; the rest stays zero. One that is shorter than
+// version one is an error.
 template <typename Fixed>
-bool ReadFixed(PayloadView payload, Fixed* out) {
+bool ReadFixed(PayloadView payload, Fixed* out, uint32_t size_min = sizeof(Fixed)) {
   uint32_t fixed_size = 0;
   if (payload.size() < sizeof(fixed_size)) return false;
   std::memcpy(&fixed_size, payload.data(), sizeof(fixed_size));
-  if (fixed_size < sizeof(Fixed) || fixed_size > payload.size()) return false;
-  std::memcpy(out, payload.data(), sizeof(Fixed));
+  if (fixed_size < size_min || fixed_size > payload.size()) return false;
+  std::memcpy(out, payload.data(), std::min<size_t>(fixed_size, sizeof(Fixed)));
   return true;
 }
 
@@ -125,9 +129,10 @@ Status MeasureTurn(const kairos_turn_options_t& options, uint64_t* bytes) {
     return TooLarge("idempotency_key: at most 128 bytes");
   }
   if (options.tool_name.size > kToolNameBytesMax) return TooLarge("tool_name: at most 128 bytes");
+  if (options.model.size > kModelNameBytesMax) return TooLarge("model: at most 63 bytes");
   KAIROS_RETURN_IF_ERROR(MeasureMessages(options, bytes));
   *bytes += uint64_t{options.token_count} * sizeof(int32_t) + options.tools_json.size +
-            options.idempotency_key.size + options.tool_name.size;
+            options.idempotency_key.size + options.tool_name.size + options.model.size;
   if (const kairos_generation_t* generation = options.generation; generation != nullptr) {
     if (generation->stop_count > kStopsMax) return TooLarge("generation stops: at most 16");
     if (generation->bias_count > kBiasesMax) return TooLarge("generation biases: at most 1024");
@@ -184,7 +189,8 @@ void EncodeSessionRequest(const WireSessionRequest& fields, Payload* out) {
 
 Status EncodeSessionCreate(const kairos_session_options_t& options, Payload* out) {
   if (options.label.size > kLabelBytesMax) return TooLarge("label: at most 128 bytes");
-  PayloadWriter writer(sizeof(WireSessionCreate), options.label.size, out);
+  if (options.model.size > kModelNameBytesMax) return TooLarge("model: at most 63 bytes");
+  PayloadWriter writer(sizeof(WireSessionCreate), options.label.size + options.model.size, out);
   WireSessionCreate fixed{};
   fixed.fixed_size = sizeof(fixed);
   fixed.flags = options.flags;
@@ -192,6 +198,7 @@ Status EncodeSessionCreate(const kairos_session_options_t& options, Payload* out
   fixed.priority = options.priority;
   fixed.ttl_seconds = options.ttl_seconds;
   fixed.label = writer.Append(View(options.label));
+  fixed.model = writer.Append(View(options.model));
   writer.Put(0, &fixed, sizeof(fixed));
   return Status();
 }
@@ -244,6 +251,7 @@ Status EncodeTurn(const kairos_turn_options_t& options, Payload* out) {
   turn.tools_json = writer.Append(View(options.tools_json));
   turn.idempotency_key = writer.Append(View(options.idempotency_key));
   turn.tool_name = writer.Append(View(options.tool_name));
+  turn.model = writer.Append(View(options.model));
   writer.Put(0, &turn, sizeof(turn));
   return Status();
 }
@@ -265,14 +273,19 @@ Result<WireSessionRequest> DecodeSessionRequest(PayloadView payload) {
 
 Result<SessionCreateView> DecodeSessionCreate(PayloadView payload) {
   SessionCreateView view{};
-  if (!ReadFixed(payload, &view.fixed)) {
+  if (!ReadFixed(payload, &view.fixed, kSessionCreateV1)) {
     return Malformed("session create: fixed part is cut short");
   }
   if (view.fixed.label.size > kLabelBytesMax) return TooLarge("label: at most 128 bytes");
+  if (view.fixed.model.size > kModelNameBytesMax) return TooLarge("model: at most 63 bytes");
   if (!Inside(view.fixed.label, payload, view.fixed.fixed_size)) {
     return Malformed("label: span leaves the record");
   }
+  if (!Inside(view.fixed.model, payload, view.fixed.fixed_size)) {
+    return Malformed("model: span leaves the record");
+  }
   view.label = TextOf(payload, view.fixed.label);
+  view.model = TextOf(payload, view.fixed.model);
   return view;
 }
 
@@ -298,7 +311,9 @@ Result<WireTurnCancel> DecodeTurnCancel(PayloadView payload) {
 Result<TurnView> DecodeTurn(PayloadView payload) {
   TurnView view;
   view.payload_ = payload;
-  if (!ReadFixed(payload, &view.fixed_)) return Malformed("turn: fixed part is cut short");
+  if (!ReadFixed(payload, &view.fixed_, kTurnV1)) {
+    return Malformed("turn: fixed part is cut short");
+  }
   KAIROS_RETURN_IF_ERROR(view.Check());
   KAIROS_RETURN_IF_ERROR(view.CheckMessages());
   KAIROS_RETURN_IF_ERROR(view.CheckStops());
@@ -330,6 +345,8 @@ Status TurnView::Check() const {
        "tool_name: span leaves the record"},
       {fixed_.constraint, 1, kConstraintBytesMax, "generation constraint: at most 256 KiB",
        "generation constraint: span leaves the record"},
+      {fixed_.model, 1, kModelNameBytesMax, "model: at most 63 bytes",
+       "model: span leaves the record"},
   };
   for (const SpanRule& rule : rules) {
     if (rule.span.size > rule.bytes_max) return TooLarge(rule.too_large);

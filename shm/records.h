@@ -38,6 +38,7 @@ inline constexpr uint32_t kConstraintBytesMax = 256u << 10;
 inline constexpr uint32_t kContentBytesMax = 16u << 20;
 inline constexpr uint32_t kKeyBytesMax = 128;
 inline constexpr uint32_t kLabelBytesMax = 128;
+inline constexpr uint32_t kModelNameBytesMax = 63;    // and a zero after it in kairos_session_t
 inline constexpr uint32_t kRoleBytesMax = 32;
 inline constexpr uint32_t kToolNameBytesMax = 128;    // message name
 inline constexpr uint32_t kToolCallIdBytesMax = 128;
@@ -105,8 +106,9 @@ struct WireSessionCreate {
   int32_t priority;
   uint64_t ttl_seconds;
   WireSpan label;
+  WireSpan model;       // name
 };
-static_assert(sizeof(WireSessionCreate) == 32 && offsetof(WireSessionCreate, label) == 24);
+static_assert(sizeof(WireSessionCreate) == 40 && offsetof(WireSessionCreate, model) == 32);
 
 struct WireContextWrite {
   uint32_t fixed_size;
@@ -174,8 +176,9 @@ struct WireTurn {
   int32_t constraint_kind;    // KAIROS_CONSTRAINT_*
   WireSpan tool_name;
   WireSpan constraint;
+  WireSpan model;             // name
 };
-static_assert(sizeof(WireTurn) == 160 && offsetof(WireTurn, deadline_ms) == 32 &&
+static_assert(sizeof(WireTurn) == 168 && offsetof(WireTurn, deadline_ms) == 32 &&
               offsetof(WireTurn, max_tokens) == 52 && offsetof(WireTurn, messages) == 88 &&
               offsetof(WireTurn, idempotency_key) == 128 && offsetof(WireTurn, constraint) == 152);
 
@@ -200,7 +203,7 @@ static_assert(sizeof(WireReply) == 64 && offsetof(WireReply, session_id) == 16 &
 inline constexpr int32_t kReasoningText = 1;
 
 // Carried inside replies, so frozen here too.
-static_assert(sizeof(kairos_session_t) == 288 && offsetof(kairos_session_t, label) == 96);
+static_assert(sizeof(kairos_session_t) == 352 && offsetof(kairos_session_t, label) == 96);
 static_assert(sizeof(kairos_final_t) == 408 && offsetof(kairos_final_t, rule) == 352);
 
 using Payload = std::vector<std::byte>;
@@ -223,6 +226,7 @@ void EncodeTurnCancel(uint64_t target, Payload* out);
 struct SessionCreateView {
   WireSessionCreate fixed;
   std::string_view label;
+  std::string_view model;
 };
 
 struct ContextWriteView {
@@ -253,6 +257,7 @@ class TurnView {
   std::string_view idempotency_key() const { return Text(fixed_.idempotency_key); }
   std::string_view tool_name() const { return Text(fixed_.tool_name); }
   std::string_view constraint() const { return Text(fixed_.constraint); }
+  std::string_view model() const { return Text(fixed_.model); }
 
  private:
   friend Result<TurnView> DecodeTurn(PayloadView payload);

@@ -24,10 +24,11 @@ namespace {
 
 DaemonOptions OptionsOf(const Config& config) {
   DaemonOptions options;
-  options.model = config.model;
+  for (const ConfigModel& model : config.Models()) {
+    options.models.push_back({model.name, model.path, model.kv_memory});
+  }
   options.control_endpoint = config.control_socket;
   options.metrics_listen = config.metrics_listen;
-  options.kv_bytes = config.kv_memory;
   options.drain_timeout_ms = config.drain_timeout_ms;
   options.ingress.socket_path = config.socket;
   options.ingress.socket_mode = config.socket_mode == "0660" ? 0660 : 0600;

@@ -103,17 +103,20 @@ struct SessionRow {
     kairos_session_t& s = session;
     std::string label(s.label, std::min<size_t>(s.label_size, sizeof(s.label)));
     std::string waiting_for(s.waiting_for, strnlen(s.waiting_for, sizeof(s.waiting_for)));
-    std::string extension;
+    // What came after the first version of this row: the name of the model.
+    std::string extension(s.model, strnlen(s.model, sizeof(s.model)));
     archive(s.phase, s.id, s.version, s.oldest_version, s.token_count, s.resident_tokens,
             s.message_count, s.kv_bytes, s.created_unix_ms, s.used_unix_ms, s.parent_id, s.fidelity,
             label, waiting_for, extension);
-    if (label.size() > sizeof(s.label) || waiting_for.size() > sizeof(s.waiting_for)) {
+    if (label.size() > sizeof(s.label) || waiting_for.size() > sizeof(s.waiting_for) ||
+        extension.size() > sizeof(s.model)) {
       throw cereal::Exception("text too long");
     }
     s.struct_size = sizeof(s);
     s.label_size = static_cast<uint32_t>(label.size());
     std::memcpy(s.label, label.data(), label.size());
     std::memcpy(s.waiting_for, waiting_for.data(), waiting_for.size());
+    std::memcpy(s.model, extension.data(), extension.size());
   }
 };
 

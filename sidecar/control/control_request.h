@@ -25,7 +25,7 @@ enum class ControlVerb : int32_t {
   kSessionWhy = 10,     // text: recent turns as JSON
   kSessionContext = 11, // text: the task context as JSON
   kSessionVersion = 12, // text: one version's summary as JSON
-  kModelShow = 13,      // text: the model as JSON
+  kModelShow = 13,      // text: a JSON array of the models, the default one first
 };
 inline constexpr ControlVerb kControlVerbLast = ControlVerb::kModelShow;
 

@@ -10,14 +10,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <span>
 #include <variant>
 
 #include "shm/records.h"
-#include "shm/socket_path.h"
 
 // The parser asserts what foreign bytes decide, such as the first character of a table's name, and
 // then reports the same as an error; with NDEBUG it would promise it to the compiler instead.
@@ -53,6 +51,7 @@ struct Key {
 constexpr size_t kFileBytesMax = 1u << 20;
 constexpr uint64_t kMany = 1u << 20;
 constexpr uint64_t kDayMs = 86'400'000;
+constexpr size_t kModelsMax = 16;  // the default one included
 
 const Key kKeys[] = {
     {"model", Kind::kPath, &Config::model, "", 0, 0, "", Reload::kNo,
@@ -341,9 +340,8 @@ Status ApplyGrant(const toml::node& node, std::string_view source, Config* confi
     }
   }
   const bool named = !grant.name_space.empty() && grant.name_space.size() <= 64 &&
-                     grant.name_space.find_first_not_of(
-                         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
-                         std::string::npos;
+                     std::all_of(grant.name_space.begin(), grant.name_space.end(),
+                                 IsNameCharacter);
   if (!has_uid || !named) {
     return Refuse(error, place + " needs uid and namespace (1 to 64 of A-Z a-z 0-9 . _ -)");
   }
@@ -351,17 +349,70 @@ Status ApplyGrant(const toml::node& node, std::string_view source, Config* confi
   return {};
 }
 
+Status ApplyExtraModel(const toml::node& node, std::string_view source, Config* config,
+                       std::string* error) {
+  const std::string place = Place(source, node) + "extra_model";
+  const toml::table* table = node.as_table();
+  if (table == nullptr) return Refuse(error, place + " must be a table");
+  ConfigModel model;
+  model.kv_memory = DefaultConfig().kv_memory;
+  for (const auto& [key, value] : *table) {
+    const std::string name(key.str());
+    const std::string where = Place(source, value) + "extra_model." + name;
+    std::string* text = name == "name" ? &model.name : name == "path" ? &model.path : nullptr;
+    if (text == nullptr && name != "kv_memory") {
+      return Refuse(error, where + " is unknown; there are path, name and kv_memory");
+    }
+    if (name == "kv_memory") {
+      // As the key of the default model, with its limits.
+      Config read;
+      const std::string written = value.is_integer()
+                                      ? std::to_string(value.as_integer()->get())
+                                      : value.value_or(std::string());
+      std::string fault;
+      if (!SetConfigKey(&read, "kv.memory", written, &fault).ok()) {
+        return Refuse(error, where + fault.substr(std::strlen("kv.memory")));
+      }
+      model.kv_memory = read.kv_memory;
+      continue;
+    }
+    if (!value.is_string()) return Refuse(error, where + " must be a string");
+    *text = value.as_string()->get();
+    if (const char* fault = CheckText(*FindKey("model"), *text); fault != nullptr) {
+      return Refuse(error, where + " " + fault);
+    }
+  }
+  if (model.path.empty()) return Refuse(error, place + " needs path");
+  if (model.name.empty()) model.name = ModelName(model.path);
+  if (model.name.size() > kModelNameBytesMax ||
+      !std::all_of(model.name.begin(), model.name.end(), IsNameCharacter)) {
+    return Refuse(error, place + ".name: 1 to 63 of A-Z a-z 0-9 . _ -");
+  }
+  if (config->extra_models.size() + 1 == kModelsMax) {
+    return Refuse(error, place + ": more than 16 models");
+  }
+  config->extra_models.push_back(std::move(model));
+  return {};
+}
+
 Status ApplyTable(const toml::table& table, const std::string& prefix, std::string_view source,
                   Config* config, std::string* error) {
   for (const auto& [key_name, value] : table) {
     const std::string name = prefix + std::string(key_name.str());
-    if (name == "grant") {
-      const toml::array* grants = value.as_array();
-      if (grants == nullptr) return Refuse(error, Place(source, value) + "grant must be [[grant]]");
-      for (const toml::node& grant : *grants) {
-        KAIROS_RETURN_IF_ERROR(ApplyGrant(grant, source, config, error));
+    if (name == "grant" || name == "extra_model") {
+      const toml::array* tables = value.as_array();
+      if (tables == nullptr) {
+        return Refuse(error, Place(source, value) + name + " must be [[" + name + "]]");
+      }
+      for (const toml::node& node : *tables) {
+        KAIROS_RETURN_IF_ERROR((name == "grant" ? ApplyGrant : ApplyExtraModel)(
+            node, source, config, error));
       }
       continue;
+    }
+    if (name == "model" && value.is_array()) {
+      return Refuse(error, Place(source, value) +
+                               "model: names the default model; others are [[extra_model]]");
     }
     if (const toml::table* nested = value.as_table(); nested != nullptr && prefix.empty()) {
       KAIROS_RETURN_IF_ERROR(ApplyTable(*nested, name + ".", source, config, error));
@@ -466,6 +517,18 @@ std::string FileText(const Config& config, bool with_help) {
     out += "\n[[grant]]\nuid = " + std::to_string(grant.uid) +
            "\nnamespace = " + Quoted(grant.name_space) + "\n";
   }
+  for (const ConfigModel& model : config.extra_models) {
+    out += "\n[[extra_model]]\nname = " + Quoted(model.name) + "\npath = " + Quoted(model.path) +
+           "\nkv_memory = " + Quoted(NumberText(Kind::kBytes, model.kv_memory)) + "\n";
+  }
+  return out;
+}
+
+std::string ExtraModelsText(const std::vector<ConfigModel>& models) {
+  std::string out;
+  for (const ConfigModel& model : models) {
+    out += model.name + " " + model.path + " " + std::to_string(model.kv_memory) + "\n";
+  }
   return out;
 }
 
@@ -475,20 +538,6 @@ std::string GrantsText(const std::vector<ConfigGrant>& grants) {
     out += (out.empty() ? "" : ", ") + std::to_string(grant.uid) + " " + grant.name_space;
   }
   return out;
-}
-
-std::string StateDirectory() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  // Set by the service manager for a unit with StateDirectory=; only the first counts.
-  const std::string given = variable("STATE_DIRECTORY");
-  if (!given.empty()) return given.substr(0, given.find(':'));
-  const std::string state_home = variable("XDG_STATE_HOME");
-  if (!state_home.empty()) return state_home + "/kairos";
-  const std::string home = variable("HOME");
-  return home.empty() ? "" : home + "/.local/state/kairos";
 }
 
 // 0, or the line of the first non-ASCII byte outside strings and comments. TOML allows none there,
@@ -641,36 +690,6 @@ Status ApplyConfigEnvironment(Config* config, const char* const* environment, st
   return {};
 }
 
-Status ResolveConfig(Config* config, std::string* error) {
-  if (config->socket.empty()) {
-    Result<std::string> path = DefaultSocketPath();
-    if (!path.ok()) return Refuse(error, std::string("socket: ") + path.status().message());
-    config->socket = path.Take();
-  }
-  if (config->control_socket.empty()) {
-    const size_t slash = config->socket.rfind('/');
-    config->control_socket =
-        (slash == std::string::npos ? "" : config->socket.substr(0, slash + 1)) + "control.sock";
-  }
-  if (config->socket.size() > kSocketPathBytesMax) {
-    return Refuse(error, "socket: longer than 107 bytes");
-  }
-  if (config->control_socket.size() > kSocketPathBytesMax) {
-    return Refuse(error, "control_socket: longer than 107 bytes");
-  }
-  if (config->control_socket == config->socket) {
-    return Refuse(error, "control_socket: is the same path as socket");
-  }
-  if (config->catalog_path.empty()) {
-    const std::string directory = StateDirectory();
-    if (directory.empty()) {
-      return Refuse(error, "catalog.path: not given, and no $STATE_DIRECTORY or $HOME for it");
-    }
-    config->catalog_path = directory + "/sessions.db";
-  }
-  return {};
-}
-
 std::string DefaultConfigText() { return FileText(DefaultConfig(), true); }
 
 std::string ConfigText(const Config& config) { return FileText(config, false); }
@@ -696,6 +715,9 @@ Status CompareForReload(const Config& now, const Config& next, std::vector<Confi
     if (before == after) continue;
     if (key.reload == Reload::kNo) fixed += (fixed.empty() ? "" : ", ") + std::string(key.name);
     found.push_back({key.name, std::move(before), std::move(after)});
+  }
+  if (ExtraModelsText(now.extra_models) != ExtraModelsText(next.extra_models)) {
+    fixed += (fixed.empty() ? "" : ", ") + std::string("extra_model");
   }
   if (!fixed.empty()) {
     *error = fixed + ": changed, which needs a restart; nothing was applied";

@@ -22,6 +22,13 @@ struct ConfigGrant {
   std::string name_space;
 };
 
+// A model that is in memory beside others, with KV memory of its own.
+struct ConfigModel {
+  std::string name;                  // unique
+  std::string path;                  // or the name of a fetched model
+  uint64_t kv_memory = 0;            // bytes
+};
+
 struct Config {
   std::string model;
   std::string socket;
@@ -51,12 +58,21 @@ struct Config {
   std::string log_level;
   uint64_t drain_timeout_ms = 0;
   std::vector<ConfigGrant> grants;
+  std::vector<ConfigModel> extra_models;
 
+  // All models, that of `model` and kv.memory first.
+  std::vector<ConfigModel> Models() const;
   // -1 for "auto", else microseconds. The values were checked when they were set.
   int32_t SpinUs() const;
   float Temperature() const;
   float TopP() const;
 };
+
+// Of names of namespaces and models: A-Z a-z 0-9 . _ -
+bool IsNameCharacter(char c);
+// By which clients ask for a model where it has no other: the name of the file without its ending,
+// or of the fetched model, in characters of names. Empty where `path` is.
+std::string ModelName(std::string_view path);
 
 // Every key at its default; paths are still empty.
 Config DefaultConfig();

@@ -14,16 +14,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "sidecar/chat/wire_format.h"
 #include "sidecar/context/context_filter.h"
 #include "sidecar/control/control_server.h"
-#include "sidecar/daemon/model_text.h"
+#include "sidecar/daemon/loaded_model.h"
 #include "sidecar/daemon/service_notify.h"
 #include "sidecar/daemon/watchdog.h"
-#include "sidecar/engine/models/model.h"
-#include "sidecar/engine/token_bytes.h"
 #include "sidecar/metrics/metrics_server.h"
-#include "sidecar/model/gguf.h"
 #include "sidecar/preflight/host_checks.h"
 #include "sidecar/preflight/instance_lock.h"
 #include "sidecar/preflight/place_checks.h"
@@ -70,15 +66,7 @@ struct Daemon::Body {
   InstanceLock lock;
   std::unique_ptr<Journal> journal;
   std::vector<SessionRecord> sessions;
-  std::unique_ptr<Model> model;
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::unique_ptr<ChatRenderer> renderer;
-  std::unique_ptr<GrammarCompiler> grammars;
-  WireFamily wire_family = WireFamily::kChatMl;
-  std::string model_json;
-  std::unique_ptr<KvArena> arena;
-  std::unique_ptr<Engine> engine;
-  std::unique_ptr<TextThread> text;
+  std::vector<std::unique_ptr<LoadedModel>> models;  // the default one first
   SpscQueue<Request> requests{4096};
   SpscQueue<Reply> replies{16384};
   SpscQueue<ControlRequest> control_requests{256};
@@ -92,7 +80,6 @@ struct Daemon::Body {
   std::unique_ptr<MetricsServer> metrics;
 
   Counter conductor_rounds;
-  Counter engine_rounds;
   Watchdog watchdog{NotifyService};
   std::atomic<bool> stop_front{false};      // ingress and control
   std::atomic<bool> stop_conductor{false};
@@ -129,95 +116,35 @@ bool Daemon::drain_requested() const {
   return body_->conductor != nullptr && body_->conductor->drain_requested();
 }
 
-int Daemon::OpenModel(const DaemonOptions& options, CheckedModel checked, std::string* error) {
+int Daemon::OpenModels(std::vector<CheckedModel> checked, std::string* error) {
   Body& body = *body_;
-  const GgufFile& file = *checked.file;
-  const KernelTable* kernels = ChooseKernels();
   const bool terminal = isatty(STDERR_FILENO) == 1;
-  uint64_t shown = 0;
-  const auto progress = [&](uint64_t done, uint64_t total) {
-    const uint64_t percent = total == 0 ? 100 : done * 100 / total;
-    if (terminal && percent != shown) {
-      std::fprintf(stderr, "\rloading model: %3u %%%s", static_cast<unsigned>(percent),
-                   percent == 100 ? "\n" : "");
+  for (size_t i = 0; i < checked.size(); ++i) {
+    auto model = std::make_unique<LoadedModel>(body.options.models[i], std::move(checked[i]));
+    const std::string what = checked.size() == 1
+                                 ? "loading model"
+                                 : fmt::format("loading model {} of {}, {}", i + 1, checked.size(),
+                                               model->name());
+    NotifyService("STATUS=" + what);
+    const auto progress = [&](uint64_t percent) {
+      if (terminal) {
+        std::fprintf(stderr, "\r%s: %3u %%%s", what.c_str(), static_cast<unsigned>(percent),
+                     percent == 100 ? "\n" : "");
+      }
+      // A large model on a slow disk takes longer than a service manager waits unasked.
+      NotifyService(fmt::format("STATUS={}, {} %\nEXTEND_TIMEOUT_USEC=60000000", what, percent));
+    };
+    const int code = model->Load(body.options.engine, i == 0, progress, error);
+    if (code != 0) return code;
+    for (const auto& other : body.models) {
+      if (other->fingerprint() != model->fingerprint()) continue;
+      // A session could not tell them apart.
+      *error = fmt::format("[[extra_model]] {}: is the same model as {}", model->name(),
+                           other->name());
+      return kExitConfig;
     }
-    // A large model on a slow disk takes longer than a service manager waits unasked.
-    if (percent != shown) {
-      NotifyService(fmt::format("STATUS=loading model, {} %\nEXTEND_TIMEOUT_USEC=60000000",
-                                percent));
-    }
-    shown = percent;
-  };
-  NotifyService("STATUS=loading model");
-  Result<std::unique_ptr<Model>> model = Model::Load(file, *kernels, progress, error);
-  if (!model.ok()) return kExitNoInput;
-  body.model = model.Take();
-  body.tokenizer = std::move(checked.tokenizer);
-  const auto text_of = [&](TokenId token) {
-    return token < 0 ? std::string() : std::string(body.tokenizer->TokenBytes(token, true));
-  };
-  const std::string source(file.String("tokenizer.chat_template").value_or(""));
-  Result<std::unique_ptr<ChatRenderer>> renderer = ChatRenderer::Create(
-      source, text_of(body.tokenizer->bos()), text_of(body.tokenizer->eos()), error);
-  const bool own_template = renderer.ok() && !source.empty();
-  if (!renderer.ok()) {
-    // A template that cannot be used must not keep the model from being served.
-    LogWarn("daemon", "template_refused reason=\"{}\" using=chatml", *error);
-    renderer = ChatRenderer::Create("", text_of(body.tokenizer->bos()),
-                                    text_of(body.tokenizer->eos()), error);
-    if (!renderer.ok()) return kExitNoInput;
+    body.models.push_back(std::move(model));
   }
-  body.renderer = renderer.Take();
-  Result<std::unique_ptr<GrammarCompiler>> grammars =
-      GrammarCompiler::Create(*body.tokenizer, error);
-  if (!grammars.ok()) return kExitNoInput;
-  body.grammars = grammars.Take();
-  ModelSigns signs;
-  signs.architecture = file.String("general.architecture").value_or("");
-  signs.template_source = source;
-  signs.has_token = [&](std::string_view text) {
-    return body.tokenizer->Encode(text, true).tokens.size() == 1;
-  };
-  body.wire_family = ChooseWireFamily(signs);
-  const WireFormat& format = WireFormatOf(body.wire_family);
-  body.text = std::make_unique<TextThread>(*body.renderer, *body.tokenizer, format, *body.grammars);
-
-  LogInfo("daemon", "model_loaded kernels={} fingerprint={} weight_bytes={} wire_format={}",
-          kernels->name, body.model->FingerprintHex(), body.model->weight_bytes(), format.name);
-  if (const int code = OpenEngine(options, ReadTokenBytes(file), error); code != 0) return code;
-  body.model_json = ModelJson(file, *body.model,
-                              {ResolveModelPath(options.model), own_template, body.arena->slots(),
-                               body.arena->slot_bytes()});
-  return 0;
-}
-
-int Daemon::OpenEngine(const DaemonOptions& options, std::vector<std::string> token_bytes,
-                       std::string* error) {
-  Body& body = *body_;
-  EngineOptions engine = options.engine;
-  engine.token_bytes = std::move(token_bytes);
-  for (uint32_t token = 0; token < body.tokenizer->vocabulary_size(); ++token) {
-    const auto id = static_cast<TokenId>(token);
-    if (body.tokenizer->IsEndOfGeneration(id)) engine.end_tokens.push_back(id);
-  }
-  const std::string_view stop = WireFormatOf(body.wire_family).stop;
-  const std::vector<TokenId> stop_tokens = body.tokenizer->Encode(stop, true).tokens;
-  if (stop_tokens.size() == 1) engine.end_tokens.push_back(stop_tokens[0]);
-  const Result<uint32_t> slots = KvSlotCount(options.kv_bytes, body.model->kv_geometry(), error);
-  if (!slots.ok()) return kExitConfig;
-  Result<std::unique_ptr<KvArena>> arena = KvArena::Create(body.model->kv_geometry(), *slots);
-  if (!arena.ok()) {
-    *error = fmt::format("cannot reserve {} bytes of KV memory (kv.memory)", options.kv_bytes);
-    return kExitOsError;
-  }
-  body.arena = arena.Take();
-  Result<std::unique_ptr<Engine>> made = Engine::Create(*body.model, *body.arena, engine);
-  if (!made.ok()) {
-    *error = made.status().message();
-    return kExitOsError;
-  }
-  body.engine = made.Take();
-  LogInfo("daemon", "kv_reserved slots={} slot_bytes={}", *slots, body.arena->slot_bytes());
   return 0;
 }
 
@@ -245,11 +172,9 @@ int Daemon::OpenState(const DaemonOptions& options, std::string* error) {
   return 0;
 }
 
-ConductorSettings Daemon::SettingsOf(const DaemonOptions& options) const {
+ConductorSettings Daemon::SettingsOf(const DaemonOptions& options) {
   ConductorSettings settings;
   settings.turns = options.turns;
-  settings.turns.context_tokens = body_->model->parameters().context;
-  settings.turns.slot_bytes = body_->arena->slot_bytes();
   settings.turns.sequences_max = options.engine.sequences_max;
   settings.router = options.router;
   settings.grants = options.grants;
@@ -294,14 +219,11 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
   conductor.router = settings.router;
   conductor.grants = settings.grants;
   conductor.phases = settings.phases;
-  conductor.model = body.model->FingerprintHex();
-  conductor.wire_family = body.wire_family;
-  conductor.model_json = std::move(body.model_json);
-  conductor.kv_slots = body.arena->slots();
+  for (const auto& model : body.models) conductor.models.push_back(model->Parts());
   body.conductor = std::make_unique<Conductor>(
-      Conductor::Parts{*body.engine, *body.journal, *body.text, *body.tokenizer, RuleFilter(),
-                       body.requests, body.replies, body.ingress_waker, body.control_requests,
-                       body.control_replies, body.control_waker},
+      Conductor::Parts{*body.journal, RuleFilter(), body.requests, body.replies,
+                       body.ingress_waker, body.control_requests, body.control_replies,
+                       body.control_waker},
       conductor, std::move(body.sessions));
   // A socket left over is replaced; one that somebody serves is not ours to take.
   std::vector<Finding> taken;
@@ -344,7 +266,7 @@ int Daemon::Start(const DaemonOptions& options, std::string* error) {
   body.options = options;
   std::vector<Finding> findings{CheckKernel(), CheckProcessor(),
                                 CheckSocketFolder(options.ingress.socket_path)};
-  CheckedModel model = CheckModel(options.model, options.kv_bytes, &findings);
+  std::vector<CheckedModel> models = CheckModels(options.models, &findings);
   if (const int code = Judge(findings, error); code != 0) return code;
   // Segments hold prompts: processes of the same uid must not read them through procfs or a core.
   prctl(PR_SET_DUMPABLE, 0);
@@ -358,30 +280,37 @@ int Daemon::Start(const DaemonOptions& options, std::string* error) {
   if (const int code = Judge(findings, error); code != 0) return code;
   // The quick things first: who waits for a model should not hear of a locked catalog after it.
   if (const int code = OpenState(options, error); code != 0) return code;
-  if (const int code = OpenModel(options, std::move(model), error); code != 0) return code;
+  if (const int code = OpenModels(std::move(models), error); code != 0) return code;
   if (const int code = OpenSockets(options, error); code != 0) return code;
   StartThreads();
   body.watchdog.Watch("conductor", body.conductor_rounds, body.conductor->waker());
-  body.watchdog.Watch("engine", body.engine_rounds, body.engine->waker());
+  for (const auto& model : body.models) {
+    body.watchdog.Watch("engine", model->rounds(), model->engine().waker());
+  }
   body.watchdog.Start(Watchdog::PeriodNsFromEnvironment(), MonotonicNs());
   return 0;
 }
 
 void Daemon::StartThreads() {
   Body& body = *body_;
-  body.back.emplace_back([&body] {
-    NameThread("kairos-engine");
-    RunUntil(body.stop_back, body.engine->waker(),
-             [&body] {
-               body.engine_rounds.Add();
-               return body.engine->DoWork(MonotonicNs());
-             },
-             -1);
-  });
-  body.back.emplace_back([&body] {
-    NameThread("kairos-text");
-    RunUntil(body.stop_back, body.text->waker(), [&body] { return body.text->DoWork(); }, -1);
-  });
+  for (size_t i = 0; i < body.models.size(); ++i) {
+    LoadedModel& model = *body.models[i];
+    // "kairos-engine" is the default model's, "kairos-engine-2" the next one's.
+    const std::string suffix = i == 0 ? "" : fmt::format("-{}", i + 1);
+    body.back.emplace_back([&body, &model, suffix] {
+      NameThread(("kairos-engine" + suffix).c_str());
+      RunUntil(body.stop_back, model.engine().waker(),
+               [&] {
+                 model.rounds().Add();
+                 return model.engine().DoWork(MonotonicNs());
+               },
+               -1);
+    });
+    body.back.emplace_back([&body, &model, suffix] {
+      NameThread(("kairos-text" + suffix).c_str());
+      RunUntil(body.stop_back, model.text().waker(), [&] { return model.text().DoWork(); }, -1);
+    });
+  }
   body.back.emplace_back([&body] {
     NameThread("kairos-journal");
     RunUntil(body.stop_back, body.journal->waker(), [&body] { return body.journal->DoWork(); }, -1);
@@ -444,8 +373,10 @@ void Daemon::Stop(bool now) {
   body.conductor->waker().Interrupt();
   body.conductor_thread.join();
   body.stop_back.store(true, std::memory_order_release);
-  body.engine->waker().Interrupt();
-  body.text->waker().Interrupt();
+  for (const auto& model : body.models) {
+    model->engine().waker().Interrupt();
+    model->text().waker().Interrupt();
+  }
   body.journal->waker().Interrupt();
   for (std::thread& thread : body.back) thread.join();
   body.back.clear();

@@ -19,10 +19,9 @@
 namespace kairos {
 
 struct DaemonOptions {
-  std::string model;             // path, or the name of a fetched model
+  std::vector<ModelToServe> models;  // the default one first
   std::string control_endpoint;  // path of the control socket; empty: none
   std::string metrics_listen;    // "127.0.0.1:9464"; empty: none
-  uint64_t kv_bytes = 1ull << 30;
   uint64_t drain_timeout_ms = 10'000;
   IngressOptions ingress;
   EngineOptions engine;
@@ -38,7 +37,7 @@ class Daemon {
   Daemon();
   ~Daemon();
 
-  // Takes the lock, loads the model, opens the catalog and the sockets, starts the threads. On
+  // Takes the lock, loads the models, opens the catalog and the sockets, starts the threads. On
   // failure returns an exit code with *error in words for people; 0 when it serves. Blocks for
   // seconds.
   int Start(const DaemonOptions& options, std::string* error);
@@ -62,14 +61,11 @@ class Daemon {
   struct Body;
   // On the metrics thread.
   static bool ReadFigures(Body& body, Figures* out);
-  int OpenModel(const DaemonOptions& options, CheckedModel checked, std::string* error);
-  // Reserves KV memory for the opened model and makes the engine over both.
-  int OpenEngine(const DaemonOptions& options, std::vector<std::string> token_bytes,
-                 std::string* error);
+  int OpenModels(std::vector<CheckedModel> checked, std::string* error);
   int OpenState(const DaemonOptions& options, std::string* error);
   int OpenSockets(const DaemonOptions& options, std::string* error);
-  // What the conductor may be given anew, with what only the opened model knows.
-  ConductorSettings SettingsOf(const DaemonOptions& options) const;
+  // What the conductor may be given anew.
+  static ConductorSettings SettingsOf(const DaemonOptions& options);
   void StartThreads();
 
   std::unique_ptr<Body> body_;

@@ -20,7 +20,9 @@ std::string ModelJson(const GgufFile& file, const Model& model, const ModelPlace
   }
   const HyperParameters& shape = model.parameters();
   const nlohmann::ordered_json json = {
-      {"name", text("general.name")},
+      {"name", place.name},
+      {"default", place.is_default},
+      {"title", text("general.name")},
       {"file", place.path},
       {"file_bytes", file.file_bytes()},
       {"architecture", text("general.architecture")},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operators are told of the model that is served. Pure.
+// What operators are told of a model that is served. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,8 @@ class GgufFile;
 class Model;
 
 struct ModelPlace {
+  std::string name;
+  bool is_default = false;
   std::string path;
   bool own_template = false;  // false: ChatML in place of the model's chat template
   uint32_t kv_slots = 0;

@@ -52,6 +52,7 @@ struct TurnRequest {
   std::string tool_name;
   int32_t constraint_kind = 0;   // KAIROS_CONSTRAINT_*
   std::string constraint;
+  std::string model;             // name; empty: as kairos_turn_options_t says
   uint64_t deadline_ns = 0;      // monotonic; 0: none
 };
 
@@ -71,6 +72,7 @@ struct Request {
   int32_t priority = 0;
   uint64_t ttl_seconds = 0;
   std::string label;
+  std::string model;            // name; empty: the default
   // kSessionList
   SessionId after;
   uint32_t list_max = 0;

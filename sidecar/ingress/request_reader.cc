@@ -79,10 +79,12 @@ Status ReadCreate(PayloadView payload, const RequestLimits& limits, Request* req
   }
   if (view.fixed.ttl_seconds > limits.ttl_seconds_max) return Bad("ttl_seconds: at most 100 years");
   if (!IsUtf8(view.label)) return BadText("label: must be UTF-8");
+  if (!IsUtf8(view.model)) return BadText("model: must be UTF-8");
   request->fidelity = view.fixed.fidelity;
   request->priority = view.fixed.priority;
   request->ttl_seconds = view.fixed.ttl_seconds;
   request->label = view.label;
+  request->model = view.model;
   return Status();
 }
 
@@ -260,7 +262,7 @@ Status ReadGeneration(const TurnView& view, const RequestLimits& limits, TurnReq
 
 constexpr uint32_t kTurnFlags =
     KAIROS_TURN_WHOLE_HISTORY | KAIROS_TURN_NO_GENERATE | KAIROS_TURN_NO_REUSE |
-    KAIROS_TURN_ONE_CALL;
+    KAIROS_TURN_ONE_CALL | KAIROS_TURN_MOVE_MODEL;
 
 Status CheckTurn(const TurnView& view) {
   const WireTurn& fixed = view.fixed();
@@ -283,6 +285,10 @@ Status CheckTurn(const TurnView& view) {
   }
   if (!IsUtf8(view.tools_json())) return BadText("tools_json: must be UTF-8");
   if (!IsUtf8(view.idempotency_key())) return BadText("idempotency_key: must be UTF-8");
+  if (!IsUtf8(view.model())) return BadText("model: must be UTF-8");
+  if ((fixed.flags & KAIROS_TURN_MOVE_MODEL) != 0 && view.model().empty()) {
+    return Bad("KAIROS_TURN_MOVE_MODEL: needs model");
+  }
   return Status();
 }
 
@@ -297,6 +303,7 @@ Status ReadTurn(PayloadView payload, const RequestLimits& limits, Request* reque
   turn.has_tools = view.has_tools();
   if (turn.has_tools) turn.tools_json = view.tools_json();
   turn.idempotency_key = view.idempotency_key();
+  turn.model = view.model();
   if (fixed.deadline_ms != 0) {
     turn.deadline_ns = request->received_ns + uint64_t{fixed.deadline_ms} * 1'000'000u;
   }

@@ -47,7 +47,6 @@ constexpr Row kRows[] = {
     {"kv_slots_total", "kv_slots", "KV slots, free or not."},
     {"kv_slots_free", "kv_slots_free", "KV slots that nothing is in."},
     {"kv_slots_cached", "kv_slots_cached", "KV slots whose block no turn uses now."},
-    {"kv_slot_bytes", "kv_slot_bytes", "Size of a KV slot."},
     {"kv_device_bytes_total", "kv_device_bytes", "Size of KV memory."},
     {"kv_device_bytes_used", "kv_device_used_bytes", "KV memory in use."},
     {"kv_blocks_indexed", "kv_blocks_indexed", "KV blocks that can be found for reuse."},
@@ -61,16 +60,28 @@ constexpr Row kRows[] = {
     {"lost_wakes_total", "lost_wakes_total", "Records found by the sweep; must stay 0."},
 };
 
-MetricFamily FamilyOf(const std::string& figure, double value) {
+// Where several models are served, "model.NAME.FIGURE" is a figure of one of them; it goes beside
+// that of all, in a family of its own, so that neither is counted twice.
+MetricFamily FamilyOf(std::string_view figure, double value) {
+  constexpr std::string_view kOfModel = "model.";
+  prometheus::ClientMetric metric;
+  std::string prefix = "kairos_";
+  if (figure.starts_with(kOfModel)) {
+    const size_t dot = figure.rfind('.');
+    metric.label.push_back({"model", std::string(figure.substr(kOfModel.size(),
+                                                               dot - kOfModel.size()))});
+    figure.remove_prefix(dot + 1);
+    prefix += kOfModel.substr(0, kOfModel.size() - 1);
+    prefix += '_';
+  }
   MetricFamily family;
-  family.name = "kairos_" + figure;
+  family.name = prefix + std::string(figure);
   family.help = "As kairosctl stats shows it.";
   for (const Row& row : kRows) {
     if (row.figure != figure) continue;
-    family.name = std::string("kairos_") + row.metric;
+    family.name = prefix + row.metric;
     family.help = row.help;
   }
-  prometheus::ClientMetric metric;
   if (std::string_view(family.name).ends_with("_total")) {
     family.type = MetricType::Counter;
     metric.counter.value = value;
@@ -90,11 +101,21 @@ class FiguresSource : public prometheus::Collectable {
     std::vector<MetricFamily> families;
     Figures figures;
     if (!read_(&figures)) return families;
-    for (const auto& [name, value] : figures) families.push_back(FamilyOf(name, value));
+    for (const auto& [name, value] : figures) Add(FamilyOf(name, value), &families);
     return families;
   }
 
  private:
+  // A family is written once, with a line for each model.
+  static void Add(MetricFamily family, std::vector<MetricFamily>* families) {
+    for (MetricFamily& there : *families) {
+      if (there.name != family.name) continue;
+      there.metric.push_back(std::move(family.metric[0]));
+      return;
+    }
+    families->push_back(std::move(family));
+  }
+
   std::function<bool(Figures*)> read_;
 };
 

@@ -42,7 +42,8 @@ Result<std::unique_ptr<Tokenizer>> Read(const GgufFile& file, HyperParameters* s
   return Tokenizer::Create(file, error);
 }
 
-Finding CheckKv(uint64_t kv_bytes, const HyperParameters& shape) {
+// `key` is where the settings say how much.
+Finding CheckKv(uint64_t kv_bytes, const HyperParameters& shape, const std::string& key) {
   Finding found{"kv.memory", Severity::kOk, "", "", 0};
   const KvGeometry geometry{shape.layers, shape.kv_heads, shape.head_dim};
   const Result<uint32_t> slots = KvSlotCount(kv_bytes, geometry, &found.words);
@@ -50,10 +51,44 @@ Finding CheckKv(uint64_t kv_bytes, const HyperParameters& shape) {
     found.words = fmt::format("{} hold {} blocks of 32 tokens", BytesWords(kv_bytes), *slots);
   } else {
     found.severity = Severity::kFail;
-    found.remedy = "raise kv.memory";
+    found.remedy = "raise " + key;
     found.exit_status = kExitConfig;
   }
   return found;
+}
+
+// Appends what is found; adds the size of the weights to *weight_bytes.
+CheckedModel CheckModel(const ModelToServe& model, const std::string& kv_key,
+                        uint64_t* weight_bytes, std::vector<Finding>* findings) {
+  if (model.path.empty()) {
+    findings->push_back({"model", Severity::kFail, "no model is named",
+                         "give `model` a GGUF file, or a name that `tools/model list` shows",
+                         kExitConfig});
+    return {};
+  }
+  const std::string path = ResolveModelPath(model.path);
+  std::string error;
+  Result<std::unique_ptr<GgufFile>> file = GgufFile::Open(path, &error);
+  if (!file.ok()) {
+    findings->push_back(NotOpened(model.path, path, error));
+    return {};
+  }
+  HyperParameters shape;
+  uint64_t weights = 0;
+  Result<std::unique_ptr<Tokenizer>> tokenizer = Read(**file, &shape, &weights, &error);
+  if (!tokenizer.ok()) {
+    findings->push_back(Refuse(path + ": " + error,
+                               "serve another model; the README says under Limits what is served"));
+    return {};
+  }
+  findings->push_back({"model", Severity::kOk,
+                       fmt::format("{}: {} layers, context of {} tokens, weights of {}", path,
+                                   shape.layers, shape.context, BytesWords(weights)),
+                       "", 0});
+  findings->push_back(CheckKv(model.kv_bytes, shape, kv_key));
+  if (findings->back().severity == Severity::kFail) return {};
+  *weight_bytes += weights;
+  return {file.Take(), tokenizer.Take()};
 }
 
 }  // namespace
@@ -71,39 +106,21 @@ std::string ResolveModelPath(const std::string& name_or_path) {
   return cache + "/kairos/models/" + name_or_path + ".gguf";
 }
 
-CheckedModel CheckModel(const std::string& name_or_path, uint64_t kv_bytes,
-                        std::vector<Finding>* findings) {
-  if (name_or_path.empty()) {
-    findings->push_back({"model", Severity::kFail, "no model is named",
-                         "give `model` a GGUF file, or a name that `tools/model list` shows",
-                         kExitConfig});
-    return {};
+std::vector<CheckedModel> CheckModels(const std::vector<ModelToServe>& models,
+                                      std::vector<Finding>* findings) {
+  std::vector<CheckedModel> checked;
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  bool all = true;
+  for (const ModelToServe& model : models) {
+    const std::string kv_key =
+        checked.empty() ? "kv.memory" : "kv_memory of [[extra_model]] " + model.name;
+    checked.push_back(CheckModel(model, kv_key, &weight_bytes, findings));
+    kv_bytes += model.kv_bytes;
+    all &= checked.back().file != nullptr;
   }
-  const std::string path = ResolveModelPath(name_or_path);
-  std::string error;
-  Result<std::unique_ptr<GgufFile>> file = GgufFile::Open(path, &error);
-  if (!file.ok()) {
-    findings->push_back(NotOpened(name_or_path, path, error));
-    return {};
-  }
-  HyperParameters shape;
-  uint64_t weights = 0;
-  Result<std::unique_ptr<Tokenizer>> tokenizer = Read(**file, &shape, &weights, &error);
-  if (!tokenizer.ok()) {
-    findings->push_back(Refuse(path + ": " + error,
-                               "serve another model; the README says under Limits what is served"));
-    return {};
-  }
-  findings->push_back({"model", Severity::kOk,
-                       fmt::format("{}: {} layers, context of {} tokens, weights of {}", path,
-                                   shape.layers, shape.context, BytesWords(weights)),
-                       "", 0});
-  findings->push_back(CheckKv(kv_bytes, shape));
-  findings->push_back(CheckMemory(weights, kv_bytes));
-  for (size_t i = findings->size() - 2; i < findings->size(); ++i) {
-    if ((*findings)[i].severity == Severity::kFail) return {};
-  }
-  return {file.Take(), tokenizer.Take()};
+  if (all) findings->push_back(CheckMemory(weight_bytes, kv_bytes));
+  return checked;
 }
 
 }  // namespace kairos

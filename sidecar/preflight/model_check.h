@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a model file can be served here: found, read, of a known kind, and small enough. It comes
+// Whether model files can be served here: found, read, of a known kind, and small enough. They come
 // back opened, so that what was looked at is what is loaded. Any thread; blocks on the disk.
 #pragma once
 
@@ -17,14 +17,22 @@ namespace kairos {
 // The path of a model: itself where it names a file, else <cache>/kairos/models/<name>.gguf.
 std::string ResolveModelPath(const std::string& name_or_path);
 
+// A model that the settings name.
+struct ModelToServe {
+  std::string name;          // for clients
+  std::string path;          // or the name of a fetched model
+  uint64_t kv_bytes = 0;     // most that its KV may take
+};
+
 // What was looked at, to go on with. Both are null where something failed.
 struct CheckedModel {
   std::unique_ptr<GgufFile> file;
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
-// Appends a finding on the file and, where it can be served, one each on kv.memory and memory.
-CheckedModel CheckModel(const std::string& name_or_path, uint64_t kv_bytes,
-                        std::vector<Finding>* findings);
+// Appends a finding on each file and, where it can be served, on its KV memory, then one on the
+// memory of all. The first model is the default one.
+std::vector<CheckedModel> CheckModels(const std::vector<ModelToServe>& models,
+                                      std::vector<Finding>* findings);
 
 }  // namespace kairos

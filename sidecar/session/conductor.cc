@@ -26,35 +26,29 @@ std::function<bool(T&&)> PushAndWake(SpscQueue<T>& queue, Waker& waker) {
 Conductor::Conductor(Parts parts, const ConductorOptions& options,
                      std::vector<SessionRecord> sessions)
     : parts_(parts),
-      options_(options),
-      device_(options.kv_slots, options.turns.slot_bytes),
       router_(options.router, options.grants),
-      kv_(device_.pool(), device_.index(),
-          [this] {
-            Session* coldest = router_.ColdestTail();
-            if (coldest != nullptr) kv_.ReleaseTail(&coldest->tail);
-            return coldest != nullptr;
-          }),
+      models_(options.models,
+              [this](ModelHost& host) {
+                Session* coldest = router_.ColdestTail(&host);
+                if (coldest != nullptr) host.kv.ReleaseTail(&coldest->tail);
+                return coldest != nullptr;
+              }),
       journal_([this](JournalCommand&& c) { return parts_.journal.Submit(std::move(c)); }),
-      text_([this](TextJob&& job) { return parts_.text.Submit(std::move(job)); }),
-      engine_([this](EngineOrder&& order) { return SendToEngine(std::move(order)); }),
       replies_(PushAndWake(parts.replies, parts.ingress)),
       control_replies_(PushAndWake(parts.control_replies, parts.control)),
-      pipeline_({router_, kv_, device_.index(), parts.tokenizer, parts.filter, journal_, text_,
-                 engine_, replies_, WireFormatOf(options.wire_family), options.model},
-                options.turns),
-      operations_({router_, kv_, device_.index(), pipeline_, journal_, options.model}) {
+      pipeline_({router_, models_, parts.filter, journal_, replies_}, options.turns),
+      operations_({router_, models_, pipeline_, journal_}) {
   operations_.SetPhaseLimits(options.phases);
   pipeline_.SetDeleteWhenIdle([this](SessionId id) { operations_.DeleteIdle(id); });
-  for (SessionRecord& record : sessions) router_.Adopt(std::move(record));
+  for (SessionRecord& record : sessions) {
+    ModelHost* host = models_.OfFingerprint(record.model);
+    router_.Adopt(std::move(record), host);
+  }
   parts_.journal.SetResultWaker(&waker_);
-  parts_.text.SetResultWaker(&waker_);
-  parts_.engine.SetEventWaker(&waker_);
-}
-
-bool Conductor::SendToEngine(EngineOrder&& order) {
-  if (order.spec.tokens.empty()) return parts_.engine.Cancel(order.spec.id);
-  return parts_.engine.Submit(std::move(order.spec));
+  for (ModelHost& host : models_) {
+    host.parts.text.SetResultWaker(&waker_);
+    host.parts.engine.SetEventWaker(&waker_);
+  }
 }
 
 bool Conductor::DoWork(uint64_t now_ns) {
@@ -79,8 +73,10 @@ bool Conductor::DoWork(uint64_t now_ns) {
 
 bool Conductor::FlushOutboxes() {
   bool sent = journal_.Flush();
-  sent |= text_.Flush();
-  sent |= engine_.Flush();
+  for (ModelHost& host : models_) {
+    sent |= host.text.Flush();
+    sent |= host.engine.Flush();
+  }
   sent |= replies_.Flush();
   sent |= control_replies_.Flush();
   return sent;
@@ -88,13 +84,15 @@ bool Conductor::FlushOutboxes() {
 
 bool Conductor::TakeAnswers(uint64_t now_ns) {
   bool worked = false;
-  while (std::optional<EngineEvent> event = parts_.engine.PollEvent()) {
-    pipeline_.OnEngine(std::move(*event), now_ns);
-    worked = true;
-  }
-  while (std::optional<TextResult> result = parts_.text.Poll()) {
-    pipeline_.OnText(std::move(*result), now_ns);
-    worked = true;
+  for (ModelHost& host : models_) {
+    while (std::optional<EngineEvent> event = host.parts.engine.PollEvent()) {
+      pipeline_.OnEngine(std::move(*event), now_ns);
+      worked = true;
+    }
+    while (std::optional<TextResult> result = host.parts.text.Poll()) {
+      pipeline_.OnText(std::move(*result), now_ns);
+      worked = true;
+    }
   }
   bool journal_drained = false;
   while (std::optional<JournalResult> result = parts_.journal.Poll()) {

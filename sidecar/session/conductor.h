@@ -16,16 +16,13 @@
 #include "base/log_throttle.h"
 #include "base/spsc_queue.h"
 #include "base/waker.h"
-#include "sidecar/chat/wire_format.h"
 #include "sidecar/control/control_request.h"
-#include "sidecar/engine/engine.h"
 #include "sidecar/session/figures_desk.h"
+#include "sidecar/session/model_host.h"
 #include "sidecar/session/session_operations.h"
 #include "sidecar/session/session_router.h"
-#include "sidecar/session/text_thread.h"
 #include "sidecar/session/turn_pipeline.h"
 #include "sidecar/state/journal.h"
-#include "sidecar/tier/device_tier.h"
 
 namespace kairos {
 
@@ -51,19 +48,13 @@ struct ConductorOptions {
   RouterLimits router;
   std::vector<NamespaceGrant> grants;
   PhaseLimits phases;
-  std::string model;       // fingerprint
-  WireFamily wire_family = WireFamily::kChatMl;  // how the model writes tool calls
-  std::string model_json;  // what operators are told of it
-  uint32_t kv_slots = 0;
+  std::vector<ModelParts> models;  // the default one first
 };
 
 class Conductor {
  public:
   struct Parts {
-    Engine& engine;
     Journal& journal;
-    TextThread& text;
-    const Tokenizer& tokenizer;
     const ContextFilter& filter;
     SpscQueue<Request>& requests;                // from ingress
     SpscQueue<Reply>& replies;                   // to ingress
@@ -109,18 +100,16 @@ class Conductor {
   bool FlushOutboxes();
   void OnRequest(Request&& request, uint64_t now_ns);
   void OnControl(ControlRequest&& request, uint64_t now_ns);
+  std::string ModelsJson() const;
+  Figures ModelStats() const;
   Figures Stats() const;
-  bool SendToEngine(EngineOrder&& order);
 
   Parts parts_;
   ConductorOptions options_;
   Waker waker_;
-  DeviceTier device_;
   SessionRouter router_;
-  KvLeaser kv_;
+  ModelHosts models_;
   Outbox<JournalCommand> journal_;
-  Outbox<TextJob> text_;
-  Outbox<EngineOrder> engine_;
   Outbox<Reply> replies_;
   Outbox<ControlReply> control_replies_;
   TurnPipeline pipeline_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operators' half of the Conductor: control requests and figures.
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -42,7 +43,7 @@ void Conductor::OnControl(ControlRequest&& control, uint64_t now_ns) {
       simple.stats = Stats();
       return control_replies_.Send(std::move(simple));
     case ControlVerb::kModelShow:
-      simple.text = options_.model_json;
+      simple.text = ModelsJson();
       return control_replies_.Send(std::move(simple));
     case ControlVerb::kDrain:
       drain_requested_.store(true);
@@ -128,13 +129,54 @@ bool Conductor::TakeReloads() {
   return true;
 }
 
+std::string Conductor::ModelsJson() const {
+  std::string json = "[";
+  for (const ModelHost& host : models_) {
+    json += (json.size() > 1 ? "," : "") + host.parts.json;
+  }
+  return json + "]";
+}
+
+// What the models' engines and arenas hold, together and, where there are several, of each one.
+Figures Conductor::ModelStats() const {
+  Figures sums;
+  Figures each;
+  const bool several = std::next(models_.begin()) != models_.end();
+  for (const ModelHost& host : models_) {
+    const EngineCounters& engine = host.parts.engine.counters();
+    const DeviceTier& device = host.device;
+    const auto number = [](uint64_t value) { return static_cast<double>(value); };
+    const Figures figures = {
+        {"engine_steps_total", number(engine.steps.load())},
+        {"engine_prefill_tokens_total", number(engine.prefill_tokens.load())},
+        {"engine_decode_tokens_total", number(engine.decode_tokens.load())},
+        {"engine_step_seconds_total", number(engine.step_ns.load()) * 1e-9},
+        {"engine_sequences_running", number(engine.sequences_running.load())},
+        {"engine_sequences_waiting", number(engine.sequences_waiting.load())},
+        {"kv_slots_total", number(device.pool().slots_total())},
+        {"kv_slots_free", number(device.pool().slots_free())},
+        {"kv_slots_cached", number(device.index().slots_cached())},
+        {"kv_device_bytes_total", number(device.bytes_total())},
+        {"kv_device_bytes_used", number(device.bytes_used())},
+        {"kv_blocks_indexed", number(device.index().blocks_total())},
+    };
+    for (size_t i = 0; i < figures.size(); ++i) {
+      const auto& [name, value] = figures[i];
+      if (sums.size() == i) sums.emplace_back(name, 0.0);
+      sums[i].second += value;
+      if (several) each.emplace_back("model." + host.parts.name + "." + name, value);
+    }
+  }
+  sums.insert(sums.end(), each.begin(), each.end());
+  return sums;
+}
+
 Figures Conductor::Stats() const {
   const TurnCounters& turns = pipeline_.counters();
-  const EngineCounters& engine = parts_.engine.counters();
   const auto number = [](uint64_t value) { return static_cast<double>(value); };
   const double overhead =
       turns.turn_ns == 0 ? 0.0 : 1.0 - number(turns.model_ns) / number(turns.turn_ns);
-  return {
+  Figures figures = {
       {"sessions", number(router_.size())},
       {"clients", number(pipeline_.clients())},
       {"turns_open", number(pipeline_.turns_open())},
@@ -150,21 +192,10 @@ Figures Conductor::Stats() const {
       {"turn_seconds_total", number(turns.turn_ns) * 1e-9},
       {"model_seconds_total", number(turns.model_ns) * 1e-9},
       {"turn_overhead_share", overhead},
-      {"engine_steps_total", number(engine.steps.load())},
-      {"engine_prefill_tokens_total", number(engine.prefill_tokens.load())},
-      {"engine_decode_tokens_total", number(engine.decode_tokens.load())},
-      {"engine_step_seconds_total", number(engine.step_ns.load()) * 1e-9},
-      {"engine_sequences_running", number(engine.sequences_running.load())},
-      {"engine_sequences_waiting", number(engine.sequences_waiting.load())},
-      {"kv_slots_total", number(device_.pool().slots_total())},
-      {"kv_slots_free", number(device_.pool().slots_free())},
-      {"kv_slots_cached", number(device_.index().slots_cached())},
-      {"kv_slot_bytes", number(pipeline_.slot_bytes())},
-      {"kv_device_bytes_total", number(device_.bytes_total())},
-      {"kv_device_bytes_used", number(device_.bytes_used())},
-      {"kv_blocks_indexed", number(device_.index().blocks_total())},
       {"catalog_bytes", number(parts_.journal.bytes_used())},
   };
+  for (auto& figure : ModelStats()) figures.push_back(std::move(figure));
+  return figures;
 }
 
 }  // namespace kairos

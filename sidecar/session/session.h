@@ -5,6 +5,7 @@
 // 1. At most one turn of a session is open; others wait in order.
 // 2. `head` is empty or holds exactly the version that record.head names.
 // 3. KV is a cache: dropping `tail`, or anything under `chain`, costs time and nothing else.
+// 4. kv_host is host, but where a turn that would move the session to another model did not commit.
 #pragma once
 
 #include <cstdint>
@@ -35,10 +36,14 @@ class Elapsed {
   uint64_t since_ns_ = 0;  // 0: not looked at yet
 };
 
+struct ModelHost;
+
 struct Session {
   SessionRecord record;
+  ModelHost* host = nullptr;          // of record.model; null: not in memory
   bool persisted = false;             // the catalog has it
   std::optional<StateVersion> head;
+  ModelHost* kv_host = nullptr;       // in whose arena tail and chain are; null: in none
   OpenBlock tail;
   std::vector<BlockKey> chain;        // whole blocks of the log when it was last computed
   uint32_t computed_tokens = 0;       // of the head's log, with KV when it was last computed here

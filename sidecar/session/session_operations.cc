@@ -74,6 +74,15 @@ std::string MessagesJson(const StateVersion& version) {
   return json + "]";
 }
 
+// The child's KV is the source's, until one of them goes on.
+void SessionOperations::ShareKv(const Session& source, Session* child) {
+  child->kv_host = source.kv_host;
+  if (source.kv_host == nullptr) return;
+  child->tail = source.kv_host->kv.ShareTail(source.tail);
+  child->chain = source.chain;
+  for (const BlockKey& key : child->chain) source.kv_host->device.index().AddOwner(key);
+}
+
 Session* SessionOperations::Find(const Request& request, bool operator_view) {
   if (operator_view) return parts_.router.FindAny(request.session);
   return parts_.router.Find(request.session, request.uid, request.name_space);
@@ -97,9 +106,9 @@ void SessionOperations::Run(Request&& request, bool operator_view, uint64_t now_
   }
   switch (request.kind) {
     case RequestKind::kSessionOpen:
-      if (session->record.model != parts_.model) {
+      if (session->host == nullptr) {
         return reply(Refusal(Code::kFailedPrecondition, KAIROS_DETAIL_OTHER_MODEL,
-                             "the session was made under another model"));
+                             parts_.models.AbsentWords(session->record.model)));
       }
       session->holders.insert(request.attachment.value);
       [[fallthrough]];
@@ -128,10 +137,14 @@ void SessionOperations::Run(Request&& request, bool operator_view, uint64_t now_
 }
 
 void SessionOperations::Create(Request& request, OperationReply reply) {
-  Result<Session*> created =
-      parts_.router.Create(request.uid, request.name_space, parts_.model);
+  ModelHost* host = parts_.models.Named(request.model);
+  if (host == nullptr) {
+    return reply(Refusal(Code::kNotFound, 0, parts_.models.UnknownWords(request.model)));
+  }
+  Result<Session*> created = parts_.router.Create(request.uid, request.name_space);
   if (!created.ok()) return reply(Refusal(created.status()));
   Session& session = **created;
+  Bind(session, *host);
   session.record.label = std::move(request.label);
   session.record.fidelity = request.fidelity;
   session.record.priority = request.priority;
@@ -155,10 +168,12 @@ void SessionOperations::Create(Request& request, OperationReply reply) {
 void SessionOperations::Fork(Request& request, Session& session, OperationReply reply) {
   const uint64_t version = request.version == 0 ? session.record.head.value : request.version;
   Result<Session*> created =
-      parts_.router.Create(session.record.uid, session.record.name_space, session.record.model);
+      parts_.router.Create(session.record.uid, session.record.name_space);
   if (!created.ok()) return reply(Refusal(created.status()));
   Session& child = **created;
+  child.host = session.host;
   SessionRecord& record = child.record;
+  record.model = session.record.model;
   record.label = session.record.label;
   record.fidelity = session.record.fidelity;
   record.priority = session.record.priority;
@@ -198,9 +213,7 @@ void SessionOperations::OnForked(Pending& pending, JournalResult& result) {
     child->computed_here = source->computed_here;
     child->computed_tokens = source->computed_tokens;
     child->truncated = !same || source->truncated;
-    child->tail = parts_.kv.ShareTail(source->tail);
-    child->chain = source->chain;
-    for (const BlockKey& key : child->chain) parts_.index.AddOwner(key);
+    ShareKv(*source, child);
     if (same) {
       child->record.token_count = source->record.token_count;
       child->record.message_count = source->record.message_count;
@@ -513,15 +526,17 @@ kairos_session_t SessionOperations::Describe(const Session& session) const {
   out.token_count = record.token_count;
   uint64_t blocks = 0;
   for (const BlockKey& key : session.chain) {
-    if (!parts_.index.Contains(key)) break;
+    if (!session.kv_host->device.index().Contains(key)) break;
     ++blocks;
   }
   out.resident_tokens = blocks * kBlockTokens;
   if (blocks == session.chain.size()) out.resident_tokens += session.tail.tokens.size();
   out.resident_tokens = std::min<uint64_t>(out.resident_tokens, record.token_count);
   const uint64_t slots_per_block = record.fidelity == KAIROS_FIDELITY_EXACT ? 2 : 1;
-  out.kv_bytes =
-      (blocks * slots_per_block + (session.tail.empty() ? 0 : 2)) * parts_.pipeline.slot_bytes();
+  if (session.kv_host != nullptr) {
+    out.kv_bytes = (blocks * slots_per_block + (session.tail.empty() ? 0 : 2)) *
+                   session.kv_host->device.slot_bytes();
+  }
   out.message_count = record.message_count;
   out.created_unix_ms = record.created_unix_ms;
   out.used_unix_ms = record.used_unix_ms;
@@ -531,6 +546,9 @@ kairos_session_t SessionOperations::Describe(const Session& session) const {
   CopyText(record.label, out.label, sizeof(out.label));
   if (out.phase == KAIROS_PHASE_WAITING_TOOL) {
     CopyText(record.waiting_for, out.waiting_for, sizeof(out.waiting_for) - 1);
+  }
+  if (session.host != nullptr) {
+    CopyText(session.host->parts.name, out.model, sizeof(out.model) - 1);
   }
   return out;
 }

@@ -12,6 +12,7 @@
 
 #include "sidecar/ingress/reply.h"
 #include "sidecar/ingress/request.h"
+#include "sidecar/session/model_host.h"
 #include "sidecar/session/outbox.h"
 #include "sidecar/session/session_router.h"
 #include "sidecar/session/turn_pipeline.h"
@@ -40,13 +41,11 @@ class SessionOperations {
  public:
   struct Parts {
     SessionRouter& router;
-    KvLeaser& kv;
-    PrefixIndex& index;
+    ModelHosts& models;
     TurnPipeline& pipeline;
     Outbox<JournalCommand>& journal;
-    std::string model;
   };
-  explicit SessionOperations(Parts parts) : parts_(std::move(parts)) {}
+  explicit SessionOperations(Parts parts) : parts_(parts) {}
 
   // `operator_view`: uid and namespace are not checked (control socket, already authorised).
   void Run(Request&& request, bool operator_view, uint64_t now_ns, OperationReply reply);
@@ -93,6 +92,7 @@ class SessionOperations {
   void WriteContext(Request& request, Session& session, OperationReply reply);
   void ChangeContext(Session& session, Pending&& pending);
   void CommitContext(Session& session, Pending&& pending);
+  static void ShareKv(const Session& source, Session* child);
   void OnForked(Pending& pending, JournalResult& result);
   void OnRewound(Pending& pending, Session& session, JournalResult& result, uint64_t ticket);
   void OnContextWritten(Pending& pending, Session& session, JournalResult& result);

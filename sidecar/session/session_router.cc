@@ -46,8 +46,7 @@ Session* SessionRouter::Find(SessionId id, uint32_t uid, const std::string& name
   return session != nullptr && MaySee(*session, uid, name_space) ? session : nullptr;
 }
 
-Result<Session*> SessionRouter::Create(uint32_t uid, const std::string& name_space,
-                                       const std::string& model) {
+Result<Session*> SessionRouter::Create(uint32_t uid, const std::string& name_space) {
   uint32_t& count = count_by_uid_[uid];
   if (count >= limits_.sessions_per_uid) {
     return Status(Code::kResourceExhausted,
@@ -59,7 +58,6 @@ Result<Session*> SessionRouter::Create(uint32_t uid, const std::string& name_spa
   session->record.id = SessionId{id};
   session->record.uid = uid;
   session->record.name_space = name_space;
-  session->record.model = model;
   session->record.created_unix_ms = session->record.used_unix_ms = UnixMs();
   Session* raw = session.get();
   sessions_.emplace(SessionId{id}, std::move(session));
@@ -67,8 +65,9 @@ Result<Session*> SessionRouter::Create(uint32_t uid, const std::string& name_spa
   return raw;
 }
 
-void SessionRouter::Adopt(SessionRecord&& record) {
+void SessionRouter::Adopt(SessionRecord&& record, ModelHost* host) {
   auto session = std::make_unique<Session>();
+  session->host = host;
   session->record = std::move(record);
   session->persisted = true;
   const uint64_t now_ms = UnixMs();
@@ -124,7 +123,7 @@ std::vector<SessionId> SessionRouter::List(int64_t uid, const std::string& name_
   return ids;
 }
 
-Session* SessionRouter::ColdestTail() {
+Session* SessionRouter::ColdestTail(const ModelHost* host) {
   // An open turn without a lease only waits; could its tail not be had, two such turns could wait
   // for each other.
   const auto warmth = [](const Session& session) {
@@ -132,7 +131,7 @@ Session* SessionRouter::ColdestTail() {
   };
   Session* coldest = nullptr;
   for (auto& [id, session] : sessions_) {
-    if (session->tail.empty()) continue;
+    if (session->tail.empty() || session->kv_host != host) continue;
     if (coldest == nullptr || warmth(*session) < warmth(*coldest)) coldest = session.get();
   }
   return coldest;

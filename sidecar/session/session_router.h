@@ -42,10 +42,11 @@ class SessionRouter {
   Session* FindAny(SessionId id);
   Session* FindEvenDeleting(SessionId id);
 
-  // A fresh id and an empty session; RESOURCE_EXHAUSTED at the uid's quota.
-  Result<Session*> Create(uint32_t uid, const std::string& name_space, const std::string& model);
-  // At start: a session the catalog knows. It has been unused since its record says so.
-  void Adopt(SessionRecord&& record);
+  // A fresh id and an empty session without a model; RESOURCE_EXHAUSTED at the uid's quota.
+  Result<Session*> Create(uint32_t uid, const std::string& name_space);
+  // At start: a session the catalog knows. It has been unused since its record says so. `host` is
+  // null where its model is not in memory.
+  void Adopt(SessionRecord&& record, ModelHost* host);
   void Erase(SessionId id);
 
   // True when the turn may start now; otherwise it waits behind the open one.
@@ -57,9 +58,9 @@ class SessionRouter {
   // Ids in ascending order, above `after`, that the caller may see. uid -1: all (operators).
   std::vector<SessionId> List(int64_t uid, const std::string& name_space, SessionId after,
                               uint32_t max) const;
-  // The session whose open KV block goes first: idle ones before those with a turn, then the one
-  // used longest ago. Null when none has an open block; a turn that runs has its in the lease.
-  Session* ColdestTail();
+  // The session whose open KV block of this model goes first: idle ones before those with a turn,
+  // then the one used longest ago. Null when none has one; a turn that runs has its in the lease.
+  Session* ColdestTail(const ModelHost* host);
   // Unloads the logs of the longest idle sessions beyond the limit.
   void TrimHeads();
   // Idle sessions whose time to live is over.

@@ -29,6 +29,8 @@
 
 namespace kairos {
 
+struct ModelHost;
+
 enum class TurnPhase : int32_t {
   kAdmitted,    // waits for the idempotency look-up
   kQueued,      // behind the session's open turn
@@ -44,6 +46,8 @@ struct Turn {
   Request request;                // request.turn is set
   SessionId session;
   bool creates_session = false;
+  ModelHost* host = nullptr;      // the model it runs under; set when its time has come
+  bool moves_model = false;       // the session's was another
   TurnPhase phase = TurnPhase::kAdmitted;
   bool accepted = false;
   bool cancel = false;            // asked for; takes effect at the next stage or engine step

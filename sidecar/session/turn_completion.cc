@@ -47,13 +47,23 @@ std::string LogprobsJson(const EngineEvent& event) {
   return json + "]}";
 }
 
+// Whether the last tokens are this text and white space.
+bool EndsWith(const Tokenizer& tokenizer, std::span<const TokenId> tokens, std::string_view text) {
+  std::string end;
+  const size_t most = std::min<size_t>(tokens.size(), text.size() + 4);
+  for (const TokenId token : tokens.last(most)) end += tokenizer.TokenBytes(token, true);
+  end.resize(end.find_last_not_of(" \t\r\n") + 1);
+  return end.ends_with(text);
+}
+
 }  // namespace
 
-BlockKey TurnPipeline::RootKey(const Session& session) const {
+BlockKey TurnPipeline::RootKey(const ModelHost& host, const Session& session) {
   // Everything that makes equal tokens mean different KV, or that must not be shared, is in the
   // root.
-  const std::string text = fmt::format("{}\n{}\n{}\n{}", parts_.model, session.record.fidelity,
-                                       session.record.uid, session.record.name_space);
+  const std::string text =
+      fmt::format("{}\n{}\n{}\n{}", host.parts.fingerprint, session.record.fidelity,
+                  session.record.uid, session.record.name_space);
   return HashBytes128(text.data(), text.size());
 }
 
@@ -69,10 +79,11 @@ void TurnPipeline::Generate(Turn& turn, Session& session) {
     return CommitOrDiscard(turn, session);
   }
   const bool generate = (turn.ask().flags & KAIROS_TURN_NO_GENERATE) == 0;
-  if (prompt + (generate ? 1 : 0) > limits_.context_tokens) {
+  const uint32_t context_tokens = turn.host->parts.context_tokens;
+  if (prompt + (generate ? 1 : 0) > context_tokens) {
     return Fail(turn, Code::kInvalidArgument, KAIROS_DETAIL_CONTEXT_FULL,
                 fmt::format("the prompt has {} tokens; the model's context is {}", prompt,
-                            limits_.context_tokens));
+                            context_tokens));
   }
   Submit(turn, session, NewTokensMax(turn));
 }
@@ -85,30 +96,37 @@ uint32_t TurnPipeline::NewTokensMax(const Turn& turn) const {
     max_new = turn.verdict.max_tokens;
   }
   if (max_new == 0) max_new = limits_.max_tokens_default;
-  return std::min(max_new, limits_.context_tokens - static_cast<uint32_t>(turn.tokens.size()));
+  return std::min(max_new,
+                  turn.host->parts.context_tokens - static_cast<uint32_t>(turn.tokens.size()));
 }
 
 void TurnPipeline::Submit(Turn& turn, Session& session, uint32_t max_new) {
+  ModelHost& host = *turn.host;
   const auto fidelity = static_cast<Fidelity>(session.record.fidelity);
   const auto total = static_cast<uint32_t>(turn.tokens.size()) + max_new;
-  if (KvLeaser::SlotsNeeded(total, fidelity) > parts_.kv.slots_total()) {
+  if (KvLeaser::SlotsNeeded(total, fidelity) > host.kv.slots_total()) {
     return Fail(turn, Code::kResourceExhausted, KAIROS_DETAIL_KV_FULL,
-                fmt::format("{} tokens need {} KV slots; kv.memory holds {}", total,
-                            KvLeaser::SlotsNeeded(total, fidelity), parts_.kv.slots_total()));
+                fmt::format("{} tokens need {} KV slots; the KV memory of {} holds {}", total,
+                            KvLeaser::SlotsNeeded(total, fidelity), host.parts.name,
+                            host.kv.slots_total()));
+  }
+  if (session.kv_host != &host) {
+    DropKv(session, false);
+    session.kv_host = &host;
   }
   if (turn.phase != TurnPhase::kWaitingKv) {
     // Also where there is room: whoever waits comes first.
     turn.phase = TurnPhase::kWaitingKv;
-    waiting_kv_.Push(turn.request.attachment, turn.id);
+    host.waiting_kv.Push(turn.request.attachment, turn.id);
     return RetryWaitingKv();
   }
   KvLeaser::Ask ask;
-  ask.root = RootKey(session);
+  ask.root = RootKey(host, session);
   ask.tokens = turn.tokens;
   ask.total_tokens = total;
   ask.fidelity = fidelity;
   ask.reuse = (turn.ask().flags & KAIROS_TURN_NO_REUSE) == 0;
-  std::optional<KvLease> lease = parts_.kv.Acquire(ask, &session.tail);
+  std::optional<KvLease> lease = host.kv.Acquire(ask, &session.tail);
   if (!lease) return;
   turn.lease = std::move(*lease);
   NoteHeld(turn, true);
@@ -128,37 +146,30 @@ void TurnPipeline::Submit(Turn& turn, Session& session, uint32_t max_new) {
   spec.constraint = std::move(turn.constraint);
   spec.priority = session.record.priority + turn.ask().priority;
   spec.deadline_ns = turn.ask().deadline_ns;
-  parts_.kv.FillSpec(turn.lease, &spec);
+  host.kv.FillSpec(turn.lease, &spec);
   OpenStreams(turn, session, spec.sampling.stops);
   turn.phase = TurnPhase::kGenerating;
   turn.Mark(KAIROS_STAGE_QUEUE, now_ns_);
-  parts_.engine.Send(EngineOrder{std::move(spec)});
+  host.engine.Send(EngineOrder{std::move(spec)});
 }
 
 void TurnPipeline::OpenStreams(Turn& turn, const Session& session,
                                std::vector<std::string> stops) {
-  turn.stream = std::make_unique<TextStream>(parts_.tokenizer, std::move(stops), marker_tokens_);
+  const ModelHost& host = *turn.host;
+  turn.stream =
+      std::make_unique<TextStream>(host.parts.tokenizer, std::move(stops), host.marker_tokens);
   // The version that this turn will make, so that ids are unique in the session.
   const bool calls = turn.ask().tool_choice != KAIROS_TOOL_CHOICE_NONE;
   turn.calls = std::make_unique<ToolStream>(
-      calls ? parts_.format : callless_format_,
+      calls ? host.parts.format : host.callless_format,
       fmt::format("call_{}_", session.record.newest.value + 1), turn.tool_names);
   // Some templates open the reasoning in the prompt. The opening then counts as the answer's, for
   // whoever reads the answer without its prompt.
-  const std::string_view open = parts_.format.reasoning_open;
-  if (open.empty() || !EndsWith(turn.tokens, open)) return;
+  const std::string_view open = host.parts.format.reasoning_open;
+  if (open.empty() || !EndsWith(host.parts.tokenizer, turn.tokens, open)) return;
   turn.text = open;
   std::vector<ToolEvent> markup;
   turn.calls->Feed(open, &markup);
-}
-
-// Whether the last tokens are this text and white space.
-bool TurnPipeline::EndsWith(std::span<const TokenId> tokens, std::string_view text) const {
-  std::string end;
-  const size_t most = std::min<size_t>(tokens.size(), text.size() + 4);
-  for (const TokenId token : tokens.last(most)) end += parts_.tokenizer.TokenBytes(token, true);
-  end.resize(end.find_last_not_of(" \t\r\n") + 1);
-  return end.ends_with(text);
 }
 
 // What was reused, what of the past is computed again, and why.
@@ -177,11 +188,12 @@ void TurnPipeline::AccountReuse(Turn& turn, const Session& session) {
   // Where the dialogue before this turn ends in the new prompt, when it is rendered again.
   uint32_t past = had_kv;
   int rewritten_reason = KAIROS_REASON_HISTORY_CHANGED;
-  if (turn.tools_changed || turn.final.first_difference >= 0) {
+  if (turn.moves_model || turn.tools_changed || turn.final.first_difference >= 0) {
     const size_t stored = head.messages.size() - turn.match.kept_messages;
     const size_t again = std::min(stored, turn.added_ends.empty() ? 0 : turn.added_ends.size() - 1);
     if (again > 0) past = std::max(past, turn.added_ends[again - 1]);
     if (turn.tools_changed) rewritten_reason = KAIROS_REASON_TOOLS_CHANGED;
+    if (turn.moves_model) rewritten_reason = KAIROS_REASON_OTHER_FORMAT;
   }
   int structural = KAIROS_REASON_EVICTED;
   if (turn.ask().flags & KAIROS_TURN_NO_REUSE) {
@@ -202,7 +214,7 @@ void TurnPipeline::AccountReuse(Turn& turn, const Session& session) {
   out.new_tokens = out.prompt_tokens - out.reused_tokens - out.recomputed_tokens;
   uint64_t own = 0;
   for (size_t i = 0; i < turn.lease.pinned.size() && i < session.chain.size(); ++i) {
-    if (!(parts_.index.key(turn.lease.pinned[i]) == session.chain[i])) break;
+    if (!(turn.host->device.index().key(turn.lease.pinned[i]) == session.chain[i])) break;
     ++own;
   }
   out.shared_tokens = (turn.lease.pinned.size() - own) * kBlockTokens;
@@ -212,7 +224,12 @@ void TurnPipeline::RetryWaitingKv() {
   // A turn that ends in here comes back to this function; the outer loop goes on for it.
   if (retrying_kv_) return;
   retrying_kv_ = true;
-  waiting_kv_.Run([this](uint64_t id) {
+  for (ModelHost& host : parts_.models) RetryWaitingKv(host);
+  retrying_kv_ = false;
+}
+
+void TurnPipeline::RetryWaitingKv(ModelHost& host) {
+  host.waiting_kv.Run([this](uint64_t id) {
     Turn* turn = FindTurn(id);
     if (turn == nullptr || turn->phase != TurnPhase::kWaitingKv) return KvQueue::Outcome::kDone;
     Session& session = SessionOf(*turn);
@@ -222,27 +239,27 @@ void TurnPipeline::RetryWaitingKv() {
     const bool waits = turn != nullptr && turn->phase == TurnPhase::kWaitingKv;
     return waits ? KvQueue::Outcome::kNoRoom : KvQueue::Outcome::kDone;
   });
-  retrying_kv_ = false;
 }
 
 bool TurnPipeline::IsOverShare(const Turn& turn, const Session& session) const {
-  const auto held = held_.find(turn.request.attachment.value);
-  if (held == held_.end() || attached_.size() < 2) return false;
+  const ModelHost& host = *turn.host;
+  const auto held = host.held.find(turn.request.attachment.value);
+  if (held == host.held.end() || attached_.size() < 2) return false;
   const auto share_of = [](uint64_t all) { return all - all / 4; };
   const auto total = static_cast<uint32_t>(turn.tokens.size()) + NewTokensMax(turn);
   const uint64_t needed =
       KvLeaser::SlotsNeeded(total, static_cast<Fidelity>(session.record.fidelity));
   return held->second.turns + 1 > share_of(limits_.sequences_max) ||
-         held->second.slots + needed > share_of(parts_.kv.slots_total());
+         held->second.slots + needed > share_of(host.kv.slots_total());
 }
 
 void TurnPipeline::NoteHeld(const Turn& turn, bool begins) {
   const uint32_t client = turn.request.attachment.value;
   const uint64_t slots = turn.lease.fresh.size() + (turn.lease.open[0] == kNoSlot ? 0 : 2);
-  Held& held = held_[client];
+  KvHeld& held = turn.host->held[client];
   held.turns += begins ? 1 : -1;
   held.slots += begins ? slots : -slots;
-  if (held.turns == 0) held_.erase(client);
+  if (held.turns == 0) turn.host->held.erase(client);
 }
 
 void TurnPipeline::OnEngine(EngineEvent&& event, uint64_t now_ns) {
@@ -383,6 +400,7 @@ void TurnPipeline::Commit(Turn& turn, Session& session) {
 
   SessionRecord& record = command.record;
   record = session.record;
+  record.model = turn.host->parts.fingerprint;
   record.head = record.newest = delta.version;
   record.token_count = delta.token_count;
   record.message_count = delta.message_count;
@@ -439,6 +457,7 @@ void TurnPipeline::OnCommitted(Turn& turn, JournalResult& result) {
   head.waiting_for = turn.waiting_for;
   head.created_unix_ms = record.used_unix_ms = UnixMs();
   session.persisted = true;
+  Bind(session, *turn.host);
   record.head = record.newest = head.version;
   record.oldest = result.oldest;
   record.token_count = head.tokens.size();
@@ -457,11 +476,12 @@ void TurnPipeline::OnCommitted(Turn& turn, JournalResult& result) {
 
 void TurnPipeline::Settle(Turn& turn, Session& session, std::span<const TokenId> tokens) {
   StageHook("settle");
+  KvLeaser& kv = turn.host->kv;
+  PrefixIndex& index = turn.host->device.index();
   OpenBlock tail;
   if (turn.lease.held) NoteHeld(turn, false);
-  const std::vector<BlockKey> chain =
-      parts_.kv.Settle(std::move(turn.lease), tokens, &tail);
-  parts_.kv.ReleaseTail(&session.tail);
+  const std::vector<BlockKey> chain = kv.Settle(std::move(turn.lease), tokens, &tail);
+  kv.ReleaseTail(&session.tail);
   session.tail = std::move(tail);
   size_t common = 0;
   while (common < chain.size() && common < session.chain.size() &&
@@ -469,9 +489,9 @@ void TurnPipeline::Settle(Turn& turn, Session& session, std::span<const TokenId>
     ++common;
   }
   for (size_t i = session.chain.size(); i-- > common;) {
-    parts_.index.RemoveOwner(session.chain[i], false);
+    index.RemoveOwner(session.chain[i], false);
   }
-  for (size_t i = common; i < chain.size(); ++i) parts_.index.AddOwner(chain[i]);
+  for (size_t i = common; i < chain.size(); ++i) index.AddOwner(chain[i]);
   session.chain = chain;
   session.computed_tokens = static_cast<uint32_t>(tokens.size());
   session.computed_here = true;
@@ -479,9 +499,10 @@ void TurnPipeline::Settle(Turn& turn, Session& session, std::span<const TokenId>
 }
 
 void TurnPipeline::DropKv(Session& session, bool evict) {
-  parts_.kv.ReleaseTail(&session.tail);
+  if (session.kv_host == nullptr) return;
+  session.kv_host->kv.ReleaseTail(&session.tail);
   for (size_t i = session.chain.size(); i-- > 0;) {
-    parts_.index.RemoveOwner(session.chain[i], evict);
+    session.kv_host->device.index().RemoveOwner(session.chain[i], evict);
   }
   session.chain.clear();
 }
@@ -629,7 +650,7 @@ void TurnPipeline::CancelTurn(Turn& turn) {
     case TurnPhase::kGenerating: {
       EngineOrder order;
       order.spec.id = SequenceId{turn.id};
-      parts_.engine.Send(std::move(order));
+      turn.host->engine.Send(std::move(order));
       return;
     }
     case TurnPhase::kRestoring:

@@ -14,31 +14,12 @@
 namespace kairos {
 namespace {
 
-// A marker that is one control token has no bytes otherwise.
-std::vector<TokenId> MarkerTokens(const WireFormat& format, const Tokenizer& tokenizer) {
-  std::vector<std::string_view> markers{format.reasoning_open, format.reasoning_close,
-                                        format.string_quote};
-  for (const CallBlock& block : format.blocks) {
-    markers.push_back(block.open);
-    markers.push_back(block.close);
-  }
-  std::vector<TokenId> tokens;
-  for (const std::string_view marker : markers) {
-    const std::vector<TokenId> encoded = tokenizer.Encode(marker, true).tokens;
-    if (encoded.size() == 1 && tokenizer.IsControl(encoded[0])) tokens.push_back(encoded[0]);
-  }
-  return tokens;
+bool HasRawTokens(const StateVersion& version) {
+  return std::any_of(version.messages.begin(), version.messages.end(),
+                     [](const MessageRecord& record) { return record.message.role == "raw"; });
 }
 
 }  // namespace
-
-TurnPipeline::TurnPipeline(Parts parts, const TurnLimits& limits)
-    : parts_(std::move(parts)),
-      callless_format_(parts_.format),
-      limits_(limits),
-      marker_tokens_(MarkerTokens(parts_.format, parts_.tokenizer)) {
-  callless_format_.blocks = {};
-}
 
 Turn* TurnPipeline::FindTurn(uint64_t id) {
   const auto found = turns_.find(id);
@@ -146,19 +127,19 @@ void TurnPipeline::Route(Turn& turn) {
   StageHook("route");
   Session* session = nullptr;
   if (turn.session.value == 0) {
-    Result<Session*> created =
-        parts_.router.Create(turn.request.uid, turn.request.name_space, parts_.model);
+    ModelHost* host = parts_.models.Named(turn.ask().model);
+    if (host == nullptr) {
+      return Fail(turn, Code::kNotFound, 0, parts_.models.UnknownWords(turn.ask().model));
+    }
+    Result<Session*> created = parts_.router.Create(turn.request.uid, turn.request.name_space);
     if (!created.ok()) return Fail(turn, created.status());
     session = *created;
+    Bind(*session, *host);
     turn.session = session->record.id;
     turn.creates_session = true;
   } else {
     session = parts_.router.Find(turn.session, turn.request.uid, turn.request.name_space);
     if (session == nullptr) return Fail(turn, Code::kNotFound, 0, "no such session");
-    if (session->record.model != parts_.model) {
-      return Fail(turn, Code::kFailedPrecondition, KAIROS_DETAIL_OTHER_MODEL,
-                  "the session was made under another model");
-    }
     if (session->waiting.size() >= limits_.waiting_per_session) {
       return Fail(turn, Code::kResourceExhausted, KAIROS_DETAIL_QUOTA,
                   fmt::format("{} turns of this session are waiting", session->waiting.size()));
@@ -179,11 +160,35 @@ void TurnPipeline::Start(Turn& turn) {
     return Fail(turn, Code::kFailedPrecondition, KAIROS_DETAIL_STALE_VERSION,
                 fmt::format("if_version is {} but the head is {}", wanted, turn.base.value));
   }
+  if (!ChooseModel(turn, session)) return;
   turn.accepted = true;
   Reply accepted = MakeReply(turn, ReplyKind::kAccepted);
   accepted.version = turn.base.value;
   parts_.replies.Send(std::move(accepted));
   Restore(turn, session);
+}
+
+// False where the turn is refused. Before its time has come, an earlier turn may still move the
+// session.
+bool TurnPipeline::ChooseModel(Turn& turn, const Session& session) {
+  const std::string& name = turn.ask().model;
+  turn.host = name.empty() ? session.host : parts_.models.Named(name);
+  turn.moves_model = turn.host != session.host;
+  if (turn.host == nullptr && name.empty()) {
+    Fail(turn, Code::kFailedPrecondition, KAIROS_DETAIL_OTHER_MODEL,
+         parts_.models.AbsentWords(session.record.model));
+  } else if (turn.host == nullptr) {
+    Fail(turn, Code::kNotFound, 0, parts_.models.UnknownWords(name));
+  } else if (turn.moves_model && (turn.ask().flags & KAIROS_TURN_MOVE_MODEL) == 0) {
+    Fail(turn, Code::kFailedPrecondition, KAIROS_DETAIL_OTHER_MODEL,
+         fmt::format("model: the session is not one of {}; KAIROS_TURN_MOVE_MODEL moves it", name));
+  } else if (turn.moves_model && !turn.ask().tokens.empty()) {
+    Fail(turn, Code::kInvalidArgument, 0,
+         "KAIROS_TURN_MOVE_MODEL: a turn of raw tokens cannot move its session");
+  } else {
+    return true;
+  }
+  return false;
 }
 
 // ---- Restore -----------------------------------------------------------------------------------
@@ -211,6 +216,10 @@ void TurnPipeline::Restore(Turn& turn, Session& session) {
 void TurnPipeline::Filter(Turn& turn, Session& session) {
   StageHook("filter");
   const StateVersion& head = *session.head;
+  if (turn.moves_model && HasRawTokens(head)) {
+    return Fail(turn, Code::kFailedPrecondition, KAIROS_DETAIL_OTHER_MODEL,
+                "the session has turns of raw tokens, which mean nothing to another model");
+  }
   FilterInput input;
   if (!turn.ask().messages.empty()) {
     input.role = turn.ask().messages.back().role;
@@ -258,7 +267,9 @@ void TurnPipeline::ChooseKept(Turn& turn, Session& session) {
   turn.tools_changed = !head.messages.empty() && turn.tools_json != head.tools_json;
 
   if (turn.ask().flags & KAIROS_TURN_WHOLE_HISTORY) {
-    turn.match = MatchHistory(head, messages, parts_.format);
+    // The stored answers are in the notation of the model that gave them.
+    const ModelHost& author = session.host == nullptr ? *turn.host : *session.host;
+    turn.match = MatchHistory(head, messages, author.parts.format);
     turn.final.first_difference = turn.match.first_difference;
   } else if (turn.verdict.wants_reset &&
              (turn.ask().generation_flags & KAIROS_AUTO_CONTEXT) != 0) {
@@ -267,8 +278,9 @@ void TurnPipeline::ChooseKept(Turn& turn, Session& session) {
   }
   turn.added.assign(messages.begin() + static_cast<ptrdiff_t>(turn.match.added_begin),
                     messages.end());
-  if (turn.tools_changed) {
-    // The schemas stand before the dialogue, so everything is rendered again.
+  if (turn.tools_changed || turn.moves_model) {
+    // The schemas stand before the dialogue, and another model has other tokens: everything is
+    // rendered again.
     std::vector<ChatMessage> whole;
     for (uint32_t i = 0; i < turn.match.kept_messages; ++i) {
       whole.push_back(head.messages[i].message);
@@ -286,17 +298,16 @@ void TurnPipeline::Render(Turn& turn, Session& session) {
   turn.phase = TurnPhase::kRendering;
   if (!turn.ask().tokens.empty()) {
     const std::vector<TokenId>& tokens = turn.ask().tokens;
+    const Tokenizer& tokenizer = turn.host->parts.tokenizer;
     for (const TokenId token : tokens) {
-      if (token >= 0 && static_cast<uint32_t>(token) < parts_.tokenizer.vocabulary_size()) continue;
+      if (token >= 0 && static_cast<uint32_t>(token) < tokenizer.vocabulary_size()) continue;
       return Fail(turn, Code::kInvalidArgument, 0,
                   fmt::format("tokens: id {} is outside 0..{}", token,
-                              parts_.tokenizer.vocabulary_size() - 1));
+                              tokenizer.vocabulary_size() - 1));
     }
     ChatMessage message;
     message.role = "raw";
-    for (const TokenId token : tokens) {
-      message.content += parts_.tokenizer.TokenBytes(token, true);
-    }
+    for (const TokenId token : tokens) message.content += tokenizer.TokenBytes(token, true);
     turn.added.push_back(std::move(message));
     if (turn.ask().constraint_kind == KAIROS_CONSTRAINT_NONE) {
       return ComposeRaw(turn, session);
@@ -304,7 +315,7 @@ void TurnPipeline::Render(Turn& turn, Session& session) {
     TextJob job;
     job.ticket = turn.id;
     job.rules = RulesOf(turn);
-    return parts_.text.Send(std::move(job));
+    return turn.host->text.Send(std::move(job));
   }
   TextJob job;
   job.ticket = turn.id;
@@ -318,7 +329,7 @@ void TurnPipeline::Render(Turn& turn, Session& session) {
   job.tools_json = turn.tools_json;
   job.add_generation_prompt = (turn.ask().flags & KAIROS_TURN_NO_GENERATE) == 0;
   job.now_unix_s = static_cast<int64_t>(session.record.created_unix_ms / 1000);
-  parts_.text.Send(std::move(job));
+  turn.host->text.Send(std::move(job));
 }
 
 void TurnPipeline::OnText(TextResult&& result, uint64_t now_ns) {
@@ -359,12 +370,13 @@ ReplyRules TurnPipeline::RulesOf(const Turn& turn) {
 // Joins the kept log and what was rendered.
 void TurnPipeline::Compose(Turn& turn, Session& session, TextResult& rendered) {
   const StateVersion& head = *session.head;
+  const Tokenizer& tokenizer = turn.host->parts.tokenizer;
   turn.tokens.assign(head.tokens.begin(), head.tokens.begin() + turn.match.kept_tokens);
   std::vector<TokenId>& added = rendered.tokens;
   uint32_t skipped = 0;
   const bool after_assistant = turn.match.kept_messages > 0 &&
       head.messages[turn.match.kept_messages - 1].message.role == "assistant";
-  if (after_assistant && !added.empty() && parts_.tokenizer.IsControl(added[0])) {
+  if (after_assistant && !added.empty() && tokenizer.IsControl(added[0])) {
     // A rendered delta begins by closing the answer before it; the model may have done so itself.
     // Only a control token can tell, since message text never becomes one.
     const size_t most = std::min<size_t>({added.size(), turn.tokens.size(), 8});
@@ -376,9 +388,9 @@ void TurnPipeline::Compose(Turn& turn, Session& session, TextResult& rendered) {
     }
   }
   uint32_t offset = turn.match.kept_tokens;
-  if (turn.tokens.empty() && parts_.tokenizer.adds_bos() &&
-      (added.empty() || added[0] != parts_.tokenizer.bos())) {
-    turn.tokens.push_back(parts_.tokenizer.bos());
+  if (turn.tokens.empty() && tokenizer.adds_bos() &&
+      (added.empty() || added[0] != tokenizer.bos())) {
+    turn.tokens.push_back(tokenizer.bos());
     ++offset;
   }
   turn.tokens.insert(turn.tokens.end(), added.begin() + skipped, added.end());

@@ -5,7 +5,7 @@
 // back through On...().
 //
 //   Admit     ingress/   a checked request, or a refusal; idempotent repeats end here
-//   Route     session/   find or create the session; queue behind its open turn
+//   Route     session/   find or create the session and its model; queue behind its open turn
 //   Restore   state/     load the head version
 //   Filter    context/   classify the turn; decide what of the log is kept and what is added
 //   Render    chat/      template and tokenizer, on the text thread
@@ -23,27 +23,19 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "sidecar/chat/tokenizer.h"
 #include "sidecar/context/context_filter.h"
-#include "sidecar/engine/sequence.h"
+#include "sidecar/engine/engine.h"
 #include "sidecar/ingress/reply.h"
-#include "sidecar/session/kv_queue.h"
+#include "sidecar/session/model_host.h"
 #include "sidecar/session/outbox.h"
 #include "sidecar/session/session_router.h"
-#include "sidecar/session/text_thread.h"
 #include "sidecar/session/turn.h"
 #include "sidecar/session/turn_history.h"
 #include "sidecar/state/journal.h"
 
 namespace kairos {
 
-// A sequence to run, or (when `spec.tokens` is empty) the id of one to cancel.
-struct EngineOrder {
-  SequenceSpec spec;
-};
-
 struct TurnLimits {
-  uint32_t context_tokens = 0;         // of the model
   uint32_t max_tokens_default = 512;
   float temperature_default = 0.0f;    // for clients that give no generation settings
   float top_p_default = 1.0f;
@@ -51,7 +43,6 @@ struct TurnLimits {
   uint32_t turns_max = 4096;           // open and queued, all clients
   uint32_t sequences_max = 64;         // the engine's, for a client's share
   uint32_t waiting_per_session = 64;
-  uint64_t slot_bytes = 0;             // of the KV arena, for figures
 };
 
 struct TurnCounters {
@@ -71,19 +62,13 @@ class TurnPipeline {
  public:
   struct Parts {
     SessionRouter& router;
-    KvLeaser& kv;
-    PrefixIndex& index;
-    const Tokenizer& tokenizer;
+    ModelHosts& models;
     const ContextFilter& filter;
     Outbox<JournalCommand>& journal;
-    Outbox<TextJob>& text;
-    Outbox<EngineOrder>& engine;
     Outbox<Reply>& replies;
-    const WireFormat& format;
-    std::string model;                 // fingerprint
   };
 
-  TurnPipeline(Parts parts, const TurnLimits& limits);
+  TurnPipeline(Parts parts, const TurnLimits& limits) : parts_(parts), limits_(limits) {}
 
   // While others are attached, no client runs turns in more than three quarters of the engine's
   // places and KV slots together; one turn it may always run.
@@ -115,7 +100,6 @@ class TurnPipeline {
 
   // An operation that held the session like a turn (rewind, context write) has ended.
   void EndOperation(Session& session, uint64_t ticket);
-  uint64_t slot_bytes() const { return limits_.slot_bytes; }
 
   size_t turns_open() const { return turns_.size(); }
   const TurnCounters& counters() const { return counters_; }
@@ -124,6 +108,7 @@ class TurnPipeline {
  private:
   void Route(Turn& turn);
   void Start(Turn& turn);
+  bool ChooseModel(Turn& turn, const Session& session);
   void Restore(Turn& turn, Session& session);
   void Filter(Turn& turn, Session& session);
   void ChooseKept(Turn& turn, Session& session);
@@ -152,7 +137,7 @@ class TurnPipeline {
   void HandOver(Turn& turn);
   void LookUpKey(const Turn& turn);
   void RetryWaitingKv();
-  bool EndsWith(std::span<const TokenId> tokens, std::string_view text) const;
+  void RetryWaitingKv(ModelHost& host);
   void OpenStreams(Turn& turn, const Session& session, std::vector<std::string> stops);
   void Tell(Turn& turn, std::vector<ToolEvent>&& events, std::vector<TokenId>&& tokens);
   uint32_t NewTokensMax(const Turn& turn) const;
@@ -161,22 +146,13 @@ class TurnPipeline {
   Reply MakeReply(const Turn& turn, ReplyKind kind) const;
   Session& SessionOf(const Turn& turn);
   Turn* FindTurn(uint64_t id);
-  BlockKey RootKey(const Session& session) const;
+  static BlockKey RootKey(const ModelHost& host, const Session& session);
   static std::string OnceKey(const Turn& turn);
 
-  struct Held {
-    uint32_t turns = 0;
-    uint64_t slots = 0;
-  };
-
   Parts parts_;
-  WireFormat callless_format_;  // of parts_.format, what remains where no call is wanted
   TurnLimits limits_;
-  const std::vector<TokenId> marker_tokens_;  // control tokens that the wire format is made of
   std::unordered_map<uint64_t, std::unique_ptr<Turn>> turns_;
   std::unordered_map<std::string, uint64_t> once_;       // idempotency keys in flight
-  KvQueue waiting_kv_;
-  std::unordered_map<uint32_t, Held> held_;       // by attachment, of its running turns
   std::unordered_set<uint32_t> attached_;
   std::unordered_map<uint32_t, bool> detaching_;  // attachments that end when their turns have
   std::function<void(SessionId)> delete_idle_;

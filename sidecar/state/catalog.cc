@@ -69,6 +69,7 @@ Status Damaged(const char* message) {
 struct SessionNumbers {
   uint64_t head = 0;
   uint64_t newest = 0;
+  std::string model;
 };
 
 // Where a named version lies and what a later difference from it may keep.
@@ -105,10 +106,11 @@ Status PrepareAll(SqliteDatabase& database, Statements* s) {
       {&s->load_sessions, "SELECT * FROM session ORDER BY created_unix_ms, id"},
       {&s->insert_session,
        "INSERT INTO session VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
-      {&s->select_session, "SELECT head, newest FROM session WHERE id = ?"},
+      {&s->select_session, "SELECT head, newest, model FROM session WHERE id = ?"},
       {&s->update_session,
        "UPDATE session SET used_unix_ms = ?2, head = ?3, oldest = ?4, newest = ?3,"
-       "token_count = ?5, message_count = ?6, phase = ?7, waiting_for = ?8 WHERE id = ?1"},
+       "token_count = ?5, message_count = ?6, phase = ?7, waiting_for = ?8, model = ?9"
+       " WHERE id = ?1"},
       {&s->move_head,
        "UPDATE session SET head = ?2, token_count = r.token_count, message_count = r.message_count,"
        "phase = r.phase, waiting_for = r.waiting_for FROM record AS r"
@@ -202,7 +204,8 @@ class SqliteCatalog final : public Catalog {
   Status DropTools(int64_t tools);
   Result<std::string> LoadTools(int64_t tools, uint64_t hash);
 
-  Status PruneVersions(SessionId session, Version head, uint64_t* oldest);
+  // Takes the names of all but the newest `keep` versions; the head keeps its own.
+  Status PruneVersions(SessionId session, Version head, int64_t keep, uint64_t* oldest);
   Status StoreReply(const SessionRecord& session, const std::string& key, const StoredReply& reply);
   Status PruneReplies();
   Status CommitAndCount(SqliteTransaction& transaction);
@@ -297,7 +300,7 @@ Result<SessionNumbers> SqliteCatalog::FindSession(SessionId session) {
   SqliteQuery query(sql_.select_session, session.value);
   KAIROS_ASSIGN_OR_RETURN(const bool row, query.Step());
   if (!row) return Status(Code::kNotFound, "no such session");
-  return SessionNumbers{query.Unsigned(0), query.Unsigned(1)};
+  return SessionNumbers{query.Unsigned(0), query.Unsigned(1), std::string(query.Text(2))};
 }
 
 Result<RecordPlace> SqliteCatalog::FindVersion(SessionId session, Version version,
@@ -353,11 +356,14 @@ Status SqliteCatalog::Commit(const SessionRecord& session, bool create, const Ve
                                      delta.parent.value, record)
                              .Run());
   uint64_t oldest_version = 0;
-  KAIROS_RETURN_IF_ERROR(PruneVersions(session.id, delta.version, &oldest_version));
+  // The tokens of earlier versions are those of the model that the session had.
+  const int64_t keep = numbers.model == session.model ? options_.versions_max : 1;
+  KAIROS_RETURN_IF_ERROR(PruneVersions(session.id, delta.version, keep, &oldest_version));
   KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.update_session, session.id.value, session.used_unix_ms,
                                      delta.version.value, oldest_version, delta.token_count,
                                      delta.message_count, delta.phase,
-                                     std::string_view(delta.waiting_for))
+                                     std::string_view(delta.waiting_for),
+                                     std::string_view(session.model))
                              .Run());
   if (!key.empty() && reply != nullptr) {
     KAIROS_RETURN_IF_ERROR(StoreReply(session, key, *reply));
@@ -524,14 +530,15 @@ Result<std::string> SqliteCatalog::LoadTools(int64_t tools, uint64_t hash) {
   return json;
 }
 
-Status SqliteCatalog::PruneVersions(SessionId session, Version head, uint64_t* oldest) {
+Status SqliteCatalog::PruneVersions(SessionId session, Version head, int64_t keep,
+                                    uint64_t* oldest) {
   int64_t count = 0;
   {
     SqliteQuery query(sql_.count_versions, session.value);
     KAIROS_ASSIGN_OR_RETURN(const bool row, query.Step());
     count = row ? query.Integer(0) : 0;
   }
-  for (; count > std::max<int64_t>(1, options_.versions_max); --count) {
+  for (; count > std::max<int64_t>(1, keep); --count) {
     uint64_t version = 0;
     int64_t record = 0;
     {
@@ -603,7 +610,8 @@ Status SqliteCatalog::Fork(const SessionRecord& record, SessionId source, Versio
       SqliteQuery(sql_.insert_version, record.id.value, 1, 0, place.id).Run());
   KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.add_reference, place.id).Run());
   KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.update_session, record.id.value, record.used_unix_ms, 1,
-                                     1, 0, 0, 0, std::string_view())
+                                     1, 0, 0, 0, std::string_view(),
+                                     std::string_view(record.model))
                              .Run());
   KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.move_head, record.id.value, 1, place.id).Run());
   return CommitAndCount(transaction);

@@ -23,7 +23,7 @@ struct SessionRecord {
   uint64_t created_unix_ms = 0;
   uint64_t used_unix_ms = 0;
   SessionId parent;              // fork source, or 0
-  std::string model;             // model fingerprint in hex, fixed for life
+  std::string model;             // fingerprint in hex; the tokens of all named versions are its
   Version head;                  // 0 before the first commit
   Version oldest;                // oldest version that can be named; 0 when there is none
   Version newest;                // highest number given out

@@ -195,7 +195,8 @@ class Verbs(Tool):
         self.assertIn("### user\n\n> Two.\n", text)
 
     def test_model_show_has_what_the_file_and_the_engine_say(self) -> None:
-        model = self.said("model", "show")
+        [model] = self.said("model", "show")
+        self.assertEqual((model["name"], model["default"]), ("smollm2-135m", True))
         self.assertEqual((model["architecture"], model["tokenizer"], model["pre_tokenizer"]),
                          ("llama", "gpt2", "smollm"))
         self.assertEqual(sum(model["tensors_by_type"].values()), 272)
@@ -236,7 +237,8 @@ class Verbs(Tool):
     def test_stats_have_units(self) -> None:
         self.session("Hello.")
         shown = self.run_tool("stats").stdout
-        for pattern in (r"(?m)^kv_slot_bytes +[\d.]+ KiB$", r"(?m)^turn_seconds_total +[\d.]+ s$",
+        for pattern in (r"(?m)^kv_device_bytes_total +[\d.]+ MiB$",
+                        r"(?m)^turn_seconds_total +[\d.]+ s$",
                         r"(?m)^tokens_generated_total +\d+ tokens$",
                         r"(?m)^turn_overhead_share +-?[\d.]+ %$"):
             self.assertRegex(shown, pattern)

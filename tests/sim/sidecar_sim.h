@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sidecar without threads, sockets or a model: the real conductor, catalog, journal, text
-// thread, renderer and tokenizer, a fake engine and a clock that only the test moves. One seed is
+// The sidecar without threads, sockets or models: the real conductor, catalog, journal, text
+// threads, renderers and tokenizers, fake engines and a clock that only the test moves. One seed is
 // one run.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -26,15 +27,12 @@ class SidecarSim {
     const kairos_final_t& figures() const { return last()->final; }
   };
 
-  explicit SidecarSim(uint32_t kv_slots = 512) : kv_slots_(kv_slots) {
+  // The default model is "tiny"; with `two_models` there is also "other", which has other tokens.
+  explicit SidecarSim(uint32_t kv_slots = 512, bool two_models = false) : kv_slots_(kv_slots) {
     char path[] = "/tmp/kairos-sim.XXXXXX";
     folder_ = mkdtemp(path);
-    vocabulary_.AddMerge("z", "z");  // a vocabulary without merges is refused
-    vocabulary_.Add("<|im_start|>", TokenKind::kControl);
-    end_token_ = vocabulary_.Add("<|im_end|>", TokenKind::kControl);
-    std::string error;
-    tokenizer_ = vocabulary_.Build();
-    renderer_ = ChatRenderer::Create("", "", "<|im_end|>", &error).Take();
+    models_.push_back(std::make_unique<SimModel>("tiny", "z"));
+    if (two_models) models_.push_back(std::make_unique<SimModel>("other", "l"));
     Boot();
   }
   ~SidecarSim() {
@@ -46,6 +44,11 @@ class SidecarSim {
   void Restart() {
     Halt();
     Boot();
+  }
+  // And the settings name only the first `count` models.
+  void RestartWith(size_t count) {
+    resident_ = count;
+    Restart();
   }
 
   RequestId Send(Request request) {
@@ -86,9 +89,13 @@ class SidecarSim {
   void Round() {
     now_ns_ += 1'000'000;
     conductor_->DoWork(now_ns_);
-    text_->DoWork();
+    for (const auto& model : models_) {
+      if (model->text != nullptr) model->text->DoWork();
+    }
     journal_->DoWork();
-    engine_->DoWork(now_ns_);
+    for (const auto& model : models_) {
+      if (model->engine != nullptr) model->engine->DoWork(now_ns_);
+    }
     conductor_->DoWork(now_ns_);
     while (std::optional<Reply> reply = replies_->TryPop()) {
       if (reply->kind == ReplyKind::kDetached) {
@@ -138,7 +145,6 @@ class SidecarSim {
     ReloadOutcome outcome;
     if (const auto ticket = conductor_->TakeReloadRequest()) outcome.tickets.push_back(*ticket);
     outcome.text = "[]";
-    settings.turns.slot_bytes = 1024;
     settings.catalog = {1u << 30, 64};
     outcome.settings = std::move(settings);
     conductor_->FinishReload(std::move(outcome));
@@ -148,12 +154,46 @@ class SidecarSim {
     return reply.value_or(ControlReply{});
   }
 
-  FakeEngine& engine() { return *engine_; }
+  FakeEngine& engine(size_t model = 0) { return *models_[model]->engine; }
   Conductor& conductor() { return *conductor_; }
-  TokenId end_token() const { return end_token_; }
+  TokenId end_token() const { return models_[0]->end_token; }
   int detached = 0;
 
  private:
+  struct SimModel {
+    // `letter` twice is one token.
+    SimModel(std::string model_name, const std::string& letter) : name(std::move(model_name)) {
+      vocabulary.AddMerge(letter, letter);  // a vocabulary without merges is refused
+      vocabulary.Add("<|im_start|>", TokenKind::kControl);
+      end_token = vocabulary.Add("<|im_end|>", TokenKind::kControl);
+      std::string error;
+      tokenizer = vocabulary.Build();
+      renderer = ChatRenderer::Create("", "", "<|im_end|>", &error).Take();
+    }
+
+    std::string name;
+    TinyVocabulary vocabulary;
+    TokenId end_token = 0;
+    std::unique_ptr<Tokenizer> tokenizer;
+    std::unique_ptr<ChatRenderer> renderer;
+    std::unique_ptr<GrammarCompiler> grammars;
+    std::unique_ptr<TextThread> text;
+    std::unique_ptr<FakeEngine> engine;
+  };
+
+  ModelParts BootModel(SimModel& model) const {
+    std::string error;
+    const WireFormat& format = WireFormatOf(WireFamily::kChatMl);
+    model.grammars = GrammarCompiler::Create(*model.tokenizer, &error).Take();
+    model.text = std::make_unique<TextThread>(*model.renderer, *model.tokenizer, format,
+                                              *model.grammars);
+    model.engine = std::make_unique<FakeEngine>(model.end_token);
+    return {model.name, "print of " + model.name, "{\"name\":\"" + model.name + "\"}",
+            4096,       kv_slots_,                1024,
+            format,     *model.tokenizer,         *model.text,
+            *model.engine};
+  }
+
   void Boot() {
     std::string error;
     CatalogOptions catalog_options;
@@ -162,42 +202,33 @@ class SidecarSim {
     ASSERT_TRUE(catalog.ok()) << error;
     std::vector<SessionRecord> sessions = (*catalog)->LoadSessions().Take();
     journal_ = std::make_unique<Journal>(catalog.Take());
-    grammars_ = GrammarCompiler::Create(*tokenizer_, &error).Take();
-    text_ = std::make_unique<TextThread>(*renderer_, *tokenizer_,
-                                         WireFormatOf(WireFamily::kChatMl), *grammars_);
-    engine_ = std::make_unique<FakeEngine>(end_token_);
     requests_ = std::make_unique<SpscQueue<Request>>(256);
     replies_ = std::make_unique<SpscQueue<Reply>>(8192);
     control_requests_ = std::make_unique<SpscQueue<ControlRequest>>(16);
     control_replies_ = std::make_unique<SpscQueue<ControlReply>>(16);
     ConductorOptions options;
-    options.turns.context_tokens = 4096;
-    options.turns.slot_bytes = 1024;
-    options.model = "tiny";
-    options.kv_slots = kv_slots_;
+    for (size_t i = 0; i < std::min(resident_, models_.size()); ++i) {
+      options.models.push_back(BootModel(*models_[i]));
+    }
     conductor_ = std::make_unique<Conductor>(
-        Conductor::Parts{*engine_, *journal_, *text_, *tokenizer_, RuleFilter(), *requests_,
-                         *replies_, ingress_waker_, *control_requests_, *control_replies_,
-                         control_waker_},
+        Conductor::Parts{*journal_, RuleFilter(), *requests_, *replies_, ingress_waker_,
+                         *control_requests_, *control_replies_, control_waker_},
         options, std::move(sessions));
   }
   void Halt() {
     conductor_.reset();
-    engine_.reset();
-    text_.reset();
+    for (const auto& model : models_) {
+      model->engine.reset();
+      model->text.reset();
+    }
     journal_.reset();
   }
 
   uint32_t kv_slots_;
   std::string folder_;
-  TinyVocabulary vocabulary_;
-  TokenId end_token_ = 0;
-  std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<ChatRenderer> renderer_;
-  std::unique_ptr<GrammarCompiler> grammars_;
+  size_t resident_ = 2;
+  std::vector<std::unique_ptr<SimModel>> models_;
   std::unique_ptr<Journal> journal_;
-  std::unique_ptr<TextThread> text_;
-  std::unique_ptr<FakeEngine> engine_;
   std::unique_ptr<SpscQueue<Request>> requests_;
   std::unique_ptr<SpscQueue<Reply>> replies_;
   std::unique_ptr<SpscQueue<ControlRequest>> control_requests_;

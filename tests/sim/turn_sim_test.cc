@@ -127,7 +127,6 @@ TEST(TurnSim, AReloadGivesAndTakesGrantsAndAnswersWhoAsked) {
 TEST(TurnSim, AReloadHoldsForTurnsThatHaveNotBegunToGenerate) {
   SidecarSim sim;
   ConductorSettings settings;
-  settings.turns.context_tokens = 4096;
   settings.turns.max_tokens_default = 3;
   sim.Reload(settings);
   sim.engine().script = "one two three";
@@ -411,7 +410,6 @@ constexpr uint64_t kToolTimeoutMs = 60'000;
 
 ConductorSettings WithPhases(PhaseLimits phases) {
   ConductorSettings settings;
-  settings.turns.context_tokens = 4096;
   settings.phases = phases;
   return settings;
 }

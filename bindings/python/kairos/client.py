@@ -79,14 +79,17 @@ class Client:
     # -- sessions --
 
     def create_session(self, *, label: str | None = None, exact: bool = False, priority: int = 0,
-                       ttl_seconds: int = 0) -> Session:
+                       ttl_seconds: int = 0, model: str | None = None) -> Session:
+        """`model` is the name of one that is in memory; None is the sidecar's default."""
         raw = None if label is None else label.encode()
+        raw_model = None if model is None else model.encode()
         options = SessionOptions()
         lib.kairos_session_options_init(ctypes.byref(options))
         options.fidelity = 1 if exact else 0
         options.priority = priority
         options.ttl_seconds = ttl_seconds
         options.label = string(raw)
+        options.model = string(raw_model)
         out = ctypes.c_uint64()
         check(lib.kairos_session_create(self._handle, ctypes.byref(options), ctypes.byref(out),
                                         self._timeout_ms()))
@@ -119,7 +122,7 @@ class Client:
 
         Without a session id the sidecar makes a session. Options: tokens, tools, tool_choice,
         parallel_tool_calls, if_version, idempotency_key, deadline_ms, priority, whole_history,
-        generate, reuse, discard_on_cancel.
+        generate, reuse, discard_on_cancel, model, move_model (all is rendered anew for `model`).
         """
         single = isinstance(messages, (str, Mapping)) or not isinstance(messages, Sequence)
         native = NativeTurn(session_id, [messages] if single else messages,  # type: ignore

@@ -12,7 +12,7 @@ from kairos.native import (
     GenerationStruct, LogitBias, MessageStruct, String, TurnOptions, lib, string,
 )
 
-WHOLE_HISTORY, NO_GENERATE, NO_REUSE, ONE_CALL = 1, 2, 4, 8
+WHOLE_HISTORY, NO_GENERATE, NO_REUSE, ONE_CALL, MOVE_MODEL = 1, 2, 4, 8, 16
 AUTO_TEMPERATURE, AUTO_MAX_TOKENS, AUTO_CONTEXT, IGNORE_EOS, LOGITS_HASH = 1, 2, 4, 8, 16
 DEFAULT_TEMPERATURE, DEFAULT_TOP_P, DEFAULT_TOP_K = 32, 64, 128
 VERSION_ANY = -1
@@ -106,7 +106,8 @@ class NativeTurn:
                  generation: Generation | None = None, if_version: int | None = None,
                  idempotency_key: str | None = None, deadline_ms: int = 0, priority: int = 0,
                  whole_history: bool = False, generate: bool = True, reuse: bool = True,
-                 discard_on_cancel: bool = False) -> None:
+                 discard_on_cancel: bool = False, model: str | None = None,
+                 move_model: bool = False) -> None:
         self._kept: list[Any] = []
         self.options = TurnOptions()
         options = self.options
@@ -114,7 +115,8 @@ class NativeTurn:
         options.session_id = session_id
         options.flags = ((WHOLE_HISTORY if whole_history else 0)
                          | (0 if generate else NO_GENERATE) | (0 if reuse else NO_REUSE)
-                         | (0 if parallel_tool_calls else ONE_CALL))
+                         | (0 if parallel_tool_calls else ONE_CALL)
+                         | (MOVE_MODEL if move_model else 0))
         options.if_version = VERSION_ANY if if_version is None else if_version
         self._set_messages([as_message(message) for message in messages])
         if tokens is not None:
@@ -125,6 +127,7 @@ class NativeTurn:
         options.tool_choice, tool_name = as_tool_choice(tool_choice)
         options.tool_name = self._text(tool_name)
         options.idempotency_key = self._text(idempotency_key)
+        options.model = self._text(model)
         options.deadline_ms = deadline_ms
         options.priority = priority
         options.on_cancel = 1 if discard_on_cancel else 0

@@ -84,6 +84,7 @@ class SessionInfo:
     fidelity: int
     label: str
     waiting_for: str
+    model: str  # empty: not in memory
 
     @classmethod
     def from_struct(cls, s: SessionStruct) -> SessionInfo:
@@ -95,7 +96,8 @@ class SessionInfo:
             resident_tokens=s.resident_tokens, message_count=s.message_count, kv_bytes=s.kv_bytes,
             created_unix_ms=s.created_unix_ms, used_unix_ms=s.used_unix_ms, parent_id=s.parent_id,
             fidelity=s.fidelity, label=raw.decode("utf-8", "replace"),
-            waiting_for=s.waiting_for.decode("utf-8", "replace"))
+            waiting_for=s.waiting_for.decode("utf-8", "replace"),
+            model=s.model.decode("utf-8", "replace"))
 
 
 @dataclass(frozen=True)

@@ -233,6 +233,7 @@ class NativeTurn {
         options.if_version ? static_cast<int64_t>(*options.if_version) : KAIROS_VERSION_ANY;
     turn_.tools_json = View(options.tools_json);
     turn_.idempotency_key = View(options.idempotency_key);
+    turn_.model = View(options.model);
     const uint64_t deadline_ms = CountOf(options.deadline, "deadline");
     constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
     turn_.deadline_ms = deadline_ms < kMost ? static_cast<uint32_t>(deadline_ms) : kMost;

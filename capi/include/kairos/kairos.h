@@ -58,7 +58,7 @@ extern "C" {
 #define KAIROS_DETAIL_CONTEXT_FULL 6    /* prompt longer than the model's context */
 #define KAIROS_DETAIL_DRAINING 7        /* the sidecar is shutting down */
 #define KAIROS_DETAIL_RECORD_TOO_LARGE 8
-#define KAIROS_DETAIL_OTHER_MODEL 9     /* the session was made under another model */
+#define KAIROS_DETAIL_OTHER_MODEL 9     /* the session is another model's than asked for or resident */
 #define KAIROS_DETAIL_QUOTA 10          /* a configured limit; the message names it */
 #define KAIROS_DETAIL_BAD_UTF8 11
 #define KAIROS_DETAIL_STORAGE 12        /* the session catalog cannot be written */
@@ -135,7 +135,8 @@ typedef struct kairos_session_options {
   int32_t priority;       /* -100..100, higher first */
   uint64_t ttl_seconds;   /* 0: no limit; deleted after this long without a turn */
   kairos_string_t label;  /* shown to operators, at most 128 bytes */
-  uint64_t reserved[4];
+  kairos_string_t model;  /* name of a resident model; not given: the sidecar's default */
+  uint64_t reserved[2];
 } kairos_session_options_t;
 
 typedef struct kairos_session {
@@ -155,14 +156,14 @@ typedef struct kairos_session {
   uint32_t label_size;
   char label[128];            /* not terminated */
   char waiting_for[64];       /* tool name in KAIROS_PHASE_WAITING_TOOL, zero padded */
+  char model[64];             /* name of its model, zero padded; empty: not resident */
 } kairos_session_t;
 
 KAIROS_API void kairos_session_options_init(kairos_session_options_t* options);
 /* options may be null. */
 KAIROS_API int32_t kairos_session_create(kairos_client_t* client, const kairos_session_options_t* options,
                                          uint64_t* session_id, int32_t timeout_ms);
-/* Binds the session to this client until released; out may be null. -KAIROS_NOT_FOUND also where the
- * session belongs to another uid or namespace. */
+/* Binds the session to this client until released; out may be null. Others' are -KAIROS_NOT_FOUND. */
 KAIROS_API int32_t kairos_session_open(kairos_client_t* client, uint64_t session_id,
                                        kairos_session_t* out, int32_t timeout_ms);
 /* A new session that starts as `version` of this one (0: head) and shares its KV. */
@@ -200,6 +201,7 @@ KAIROS_API int32_t kairos_context_write(kairos_client_t* client, uint64_t sessio
 #define KAIROS_TURN_NO_GENERATE 2u   /* append and prefill only */
 #define KAIROS_TURN_NO_REUSE 4u      /* recompute everything, as a stateless server would */
 #define KAIROS_TURN_ONE_CALL 8u      /* at most one tool call in the reply; otherwise up to 8 */
+#define KAIROS_TURN_MOVE_MODEL 16u   /* the session goes over to `model`: all is rendered anew */
 
 #define KAIROS_ON_CANCEL_COMMIT 0  /* keep the user's message and the text so far, marked cancelled */
 #define KAIROS_ON_CANCEL_DISCARD 1 /* leave the session as it was */
@@ -280,7 +282,7 @@ typedef struct kairos_turn_options {
   int32_t tool_choice;             /* KAIROS_TOOL_CHOICE_* */
   const kairos_generation_t* generation; /* null: defaults */
   kairos_string_t tool_name;       /* for KAIROS_TOOL_CHOICE_NAMED, at most 128 bytes */
-  uint64_t reserved[2];
+  kairos_string_t model;           /* not given: the session's; a new session's: the default */
 } kairos_turn_options_t;
 
 KAIROS_API void kairos_message_init(kairos_message_t* message);
@@ -304,8 +306,7 @@ KAIROS_API int32_t kairos_turn_cancel(kairos_client_t* client, uint64_t request_
 #define KAIROS_EVENT_FINAL 5     /* kairos_event_final; the last event of a turn that was accepted */
 #define KAIROS_EVENT_ERROR 6     /* code, detail, text; the last event of a turn that was not done */
 #define KAIROS_EVENT_REPLY 7     /* result of a blocking call */
-#define KAIROS_EVENT_REASONING 8 /* kairos_event_text: what the model thinks before it answers;
-                                    kairos_event_tokens */
+#define KAIROS_EVENT_REASONING 8 /* as a text event: what the model thinks before it answers */
 
 #define KAIROS_PLAN_FULL_COMPUTE 1
 #define KAIROS_PLAN_CONTINUATION 2
@@ -334,7 +335,7 @@ KAIROS_API int32_t kairos_turn_cancel(kairos_client_t* client, uint64_t request_
 #define KAIROS_REASON_CONTEXT_RESET 5   /* the filter or the client started over */
 #define KAIROS_REASON_REUSE_OFF 6       /* KAIROS_TURN_NO_REUSE */
 #define KAIROS_REASON_CHECKSUM 7        /* a stored block failed verification */
-#define KAIROS_REASON_OTHER_FORMAT 8    /* blocks held in another fidelity */
+#define KAIROS_REASON_OTHER_FORMAT 8    /* the turn moved the session to another model */
 #define KAIROS_REASON_COUNT 16
 
 /* Stages of a turn: index into kairos_final.stage_ns. */
@@ -355,8 +356,7 @@ typedef struct kairos_final {
   uint64_t session_id;
   uint64_t version;           /* committed by this turn */
   uint64_t prompt_tokens;     /* tokens the model saw before the first generated one */
-  uint64_t new_tokens;        /* of these, computed for the first time: what this turn brought, and the
-                                 last token sampled before it */
+  uint64_t new_tokens;        /* of these, what this turn brought and the last token sampled before */
   uint64_t reused_tokens;     /* of these, tokens whose KV was reused */
   uint64_t shared_tokens;     /* of the reused, tokens found in other sessions' blocks */
   uint64_t recomputed_tokens; /* of the past, computed again: the sum of recomputed_by */

@@ -285,6 +285,7 @@ class Client {
     native.priority = options.priority;
     native.ttl_seconds = detail::CountOf(options.ttl, "ttl");
     native.label = detail::View(options.label);
+    native.model = detail::View(options.model);
     uint64_t id = 0;
     detail::Check(kairos_session_create(attachment().handle(), &native, &id,
                                         attachment().call_timeout_ms()));

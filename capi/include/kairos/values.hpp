@@ -57,6 +57,7 @@ struct ClientOptions {
 
 struct SessionOptions {
   std::string label;              // shown to operators, at most 128 bytes
+  std::string model;              // name of a resident model; empty: the default
   bool exact = false;             // all KV in 16 bits
   int32_t priority = 0;           // -100..100, higher first
   std::chrono::seconds ttl{0};    // 0: no limit; deleted after this long without a turn
@@ -100,6 +101,7 @@ struct TurnOptions {
   int32_t on_cancel = KAIROS_ON_CANCEL_COMMIT;
   int32_t tool_choice = KAIROS_TOOL_CHOICE_AUTO;
   std::string tool_name;              // for KAIROS_TOOL_CHOICE_NAMED
+  std::string model;                  // empty: the session's; a new session's: the default
   uint32_t flags = 0;                 // KAIROS_TURN_*
   std::optional<Generation> generation;  // none: the sidecar's defaults
 };
@@ -107,6 +109,12 @@ struct TurnOptions {
 inline std::string_view LabelOf(const kairos_session_t& session) noexcept {
   const std::size_t size = session.label_size;
   return {session.label, size < sizeof(session.label) ? size : sizeof(session.label)};
+}
+
+// Empty where its model is not in memory.
+inline std::string_view ModelOf(const kairos_session_t& session) noexcept {
+  const std::string_view padded(session.model, sizeof(session.model));
+  return padded.substr(0, padded.find('\0'));
 }
 
 // ---- Events ------------------------------------------------------------------------------------

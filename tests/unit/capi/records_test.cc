@@ -44,6 +44,7 @@ struct FullTurn {
     options.token_count = 3;
     options.tools_json = Str(tools);
     options.idempotency_key = Str(key);
+    options.model = Str(model);
     options.deadline_ms = 250;
     options.priority = -7;
     options.generation = &generation;
@@ -53,7 +54,8 @@ struct FullTurn {
 
   const std::string role = "user", tool = "tool", content = "What is the weather?",
                     name = "weather", call_id = "call_1", calls = "[]",
-                    tools = R"([{"type":"function"}])", key = "once", stop0 = "\n\n", stop1 = "END";
+                    tools = R"([{"type":"function"}])", key = "once", stop0 = "\n\n", stop1 = "END",
+                    model = "small";
   kairos_message_t messages[2] = {};
   int32_t tokens[3] = {1, -2, 3};
   kairos_string_t stops[2] = {Str(stop0), Str(stop1)};
@@ -86,6 +88,7 @@ TEST(Records, TurnComesBackAsItWasGiven) {
   EXPECT_TRUE(turn->has_generation());
   EXPECT_EQ(turn->tools_json(), R"([{"type":"function"}])");
   EXPECT_EQ(turn->idempotency_key(), "once");
+  EXPECT_EQ(turn->model(), "small");
   ASSERT_EQ(turn->message_count(), 2u);
   EXPECT_EQ(turn->message(0).role, "user");
   EXPECT_EQ(turn->message(0).content, "What is the weather?");
@@ -101,6 +104,37 @@ TEST(Records, TurnComesBackAsItWasGiven) {
   std::vector<int32_t> tokens;
   turn->CopyTokens(&tokens);
   EXPECT_EQ(tokens, (std::vector<int32_t>{1, -2, 3}));
+}
+
+// The fixed part as an older library sends it, and nothing behind it.
+template <typename Fixed>
+Payload OlderRecord(Fixed fixed, uint32_t fixed_size) {
+  fixed.fixed_size = fixed_size;
+  Payload payload(fixed_size);
+  std::memcpy(payload.data(), &fixed, fixed_size);
+  return payload;
+}
+
+TEST(Records, RequestsOfOlderLibrariesLackWhatCameLater) {
+  WireTurn turn{};
+  turn.session_id = 17;
+  turn.tool_choice = 7;
+  turn.model = {1, 1};
+  for (const uint32_t size : {136u, 160u}) {
+    const Payload payload = OlderRecord(turn, size);
+    const Result<TurnView> view = DecodeTurn(payload);
+    ASSERT_TRUE(view.ok()) << view.status().message();
+    EXPECT_EQ(view->fixed().session_id, 17u);
+    EXPECT_EQ(view->fixed().tool_choice, size == 136 ? 0 : 7);
+    EXPECT_EQ(view->model(), "");
+  }
+  WireSessionCreate create{};
+  create.ttl_seconds = 60;
+  const Payload payload = OlderRecord(create, 32);
+  const Result<SessionCreateView> view = DecodeSessionCreate(payload);
+  ASSERT_TRUE(view.ok()) << view.status().message();
+  EXPECT_EQ(view->fixed.ttl_seconds, 60u);
+  EXPECT_EQ(view->model, "");
 }
 
 TEST(Records, EmptyToolsDifferFromNoTools) {
@@ -155,7 +189,8 @@ TEST(Records, WrongSpansOfATurnAreNamed) {
        "tools_json: at most 1 MiB"},
       {"key too long", [](auto* t) { t->idempotency_key.size = 129; },
        "idempotency_key: at most 128 bytes"},
-      {"fixed size too small", [](auto* t) { t->fixed_size = sizeof(WireTurn) - 1; },
+      {"model too long", [](auto* t) { t->model.size = 64; }, "model: at most 63 bytes"},
+      {"fixed size too small", [](auto* t) { t->fixed_size = 135; },
        "turn: fixed part is cut short"},
       {"fixed size too large", [](auto* t) { t->fixed_size = 1 << 20; },
        "turn: fixed part is cut short"},
@@ -337,10 +372,12 @@ TEST(Records, SmallRequestsComeBackAsTheyWereGiven) {
   options.fidelity = 1;
   options.ttl_seconds = 60;
   options.label = {"agent", 5};
+  options.model = {"small", 5};
   ASSERT_TRUE(EncodeSessionCreate(options, &payload).ok());
   const Result<SessionCreateView> create = DecodeSessionCreate(payload);
   ASSERT_TRUE(create.ok());
   EXPECT_EQ(create->label, "agent");
+  EXPECT_EQ(create->model, "small");
   EXPECT_EQ(create->fixed.ttl_seconds, 60u);
   payload.pop_back();
   EXPECT_FALSE(DecodeSessionCreate(payload).ok());

@@ -27,8 +27,8 @@ TopLook First() {
   look.taken_ns = 1'000'000'000;
   look.taken_unix_ms = 100'000;
   look.stats = {{"sessions", 3},      {"clients", 2},
-                {"kv_slots_total", 8}, {"kv_slots_free", 6},
-                {"kv_slot_bytes", 1 << 20}, {"engine_decode_tokens_total", 100},
+                {"kv_slots_total", 8}, {"kv_device_bytes_total", 8 << 20},
+                {"kv_device_bytes_used", 2 << 20}, {"engine_decode_tokens_total", 100},
                 {"tokens_reused_total", 50}};
   look.sessions = {Row(1, KAIROS_PHASE_WAITING_USER, 90'000, "older"),
                    Row(2, KAIROS_PHASE_WAITING_USER, 99'000, "newer"),

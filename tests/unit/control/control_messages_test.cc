@@ -33,6 +33,7 @@ ControlReply FullReply() {
   session.label_size = 128;
   std::memset(session.label, 'l', sizeof(session.label));
   std::memset(session.waiting_for, 'w', sizeof(session.waiting_for));
+  std::memset(session.model, 'm', sizeof(session.model));
   reply.sessions = {session, kairos_session_t{}};
   reply.sessions[1].struct_size = sizeof(session);
   reply.stats = {{"turns_total", 1.5}, {"", -2.0}};

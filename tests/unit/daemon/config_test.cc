@@ -136,6 +136,14 @@ TEST(Config, NamesKeyLineAndLimitOfWrongValues) {
       {"[[grant]]\nuid = 1\nnamespace = \"a b\"", "1 to 64"},
       {"[[grant]]\nnamespace = \"a\"", "needs uid"},
       {"grant = 1", "[[grant]]"},
+      {"extra_model = 1", "extra_model must be [[extra_model]]"},
+      {"[[model]]\npath = \"a\"", "others are [[extra_model]]"},
+      {"[[extra_model]]\nname = \"a\"", "extra_model needs path"},
+      {"[[extra_model]]\npath = 1", "extra_model.path must be a string"},
+      {"[[extra_model]]\npath = \"a\"\nname = \"a b\"", "extra_model.name: 1 to 63"},
+      {"[[extra_model]]\npath = \"a\"\nkv_memory = \"1KiB\"",
+       "extra_model.kv_memory: \"1KiB\" is out of range"},
+      {"[[extra_model]]\npath = \"a\"\nthreads = 2", "extra_model.threads is unknown"},
       {"model = ", "t:1"},
       {"\n[!x]", "t:2"},
       {"[=]", "t:1"},
@@ -212,6 +220,56 @@ TEST(Config, ExitsWithUsageOnUnknownFlag) {
   EXPECT_FALSE(ParseConfigFlags(2, argv, &flags, &exit_code));
 
   EXPECT_EQ(exit_code, 2);
+}
+
+TEST(Config, ExtraModelsHaveNamesAndMemoryOfTheirOwn) {
+  Config config = DefaultConfig();
+  std::string error;
+  ASSERT_TRUE(ApplyConfigText(&config,
+                              "model = \"/m/first one.gguf\"\n"
+                              "[[extra_model]]\npath = \"/m/second.gguf\"\n"
+                              "[[extra_model]]\nname = \"c\"\npath = \"third\"\n"
+                              "kv_memory = \"64MiB\"\n",
+                              "t", &error)
+                  .ok())
+      << error;
+
+  const std::vector<ConfigModel> models = config.Models();
+
+  ASSERT_EQ(models.size(), 3u);
+  EXPECT_EQ(models[0].name, "first-one");
+  EXPECT_EQ(models[0].kv_memory, 1u << 30);
+  EXPECT_EQ(models[1].name, "second");
+  EXPECT_EQ(models[1].kv_memory, 1u << 30);
+  EXPECT_EQ(models[2].name, "c");
+  EXPECT_EQ(models[2].path, "third");
+  EXPECT_EQ(models[2].kv_memory, 64u << 20);
+  // What --check-config prints says the same.
+  Config again = DefaultConfig();
+  ASSERT_TRUE(ApplyConfigText(&again, ConfigText(config), "t", &error).ok()) << error;
+  EXPECT_EQ(again.Models()[2].kv_memory, 64u << 20);
+}
+
+TEST(Config, NoTwoModelsHaveOneName) {
+  Config config = DefaultConfig();
+  config.model = "/m/a.gguf";
+  config.catalog_path = "/c";
+  config.extra_models = {{"a", "/n/a.gguf", 1 << 20}};
+  std::string error;
+
+  EXPECT_FALSE(ResolveConfig(&config, &error).ok());
+  EXPECT_EQ(error, "extra_model.name: \"a\" is the name of two models");
+}
+
+TEST(Config, AnExtraModelNeedsARestart) {
+  const Config now = DefaultConfig();
+  Config next = now;
+  next.extra_models = {{"a", "/a.gguf", 1 << 20}};
+  std::vector<ConfigChange> changes;
+  std::string error;
+
+  EXPECT_FALSE(CompareForReload(now, next, &changes, &error).ok());
+  EXPECT_TRUE(error.starts_with("extra_model: changed")) << error;
 }
 
 }  // namespace

@@ -121,8 +121,7 @@ class DaemonTest : public testing::Test {
     ASSERT_NE(file, nullptr);
     ASSERT_EQ(std::fwrite(image.data(), 1, image.size(), file), image.size());
     ASSERT_EQ(std::fclose(file), 0);
-    options_.model = folder_ + "/model.gguf";
-    options_.kv_bytes = 8u << 20;
+    options_.models = {{"model", folder_ + "/model.gguf", 8u << 20}};
     options_.ingress.socket_path = folder_ + "/socket";
     options_.catalog.path = folder_ + "/catalog.db";
   }

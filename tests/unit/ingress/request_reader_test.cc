@@ -166,6 +166,9 @@ const BadTurn kBadTurns[] = {
        d->turn.flags = KAIROS_TURN_WHOLE_HISTORY;
      }},
     {"flags", "turn flags", [](Draft* d) { d->turn.flags = 1u << 20; }},
+    {"move_without_model", "needs model",
+     [](Draft* d) { d->turn.flags = KAIROS_TURN_MOVE_MODEL; }},
+    {"model_utf8", "model: must be UTF-8", [](Draft* d) { d->turn.model = Str("\xff"); }},
     {"if_version", "if_version", [](Draft* d) { d->turn.if_version = -2; }},
     {"priority", "priority", [](Draft* d) { d->turn.priority = 101; }},
     {"on_cancel", "on_cancel", [](Draft* d) { d->turn.on_cancel = 2; }},

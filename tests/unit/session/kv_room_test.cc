@@ -28,12 +28,12 @@ class KvRoomTest : public testing::TestWithParam<Fidelity> {
  protected:
   KvRoomTest()
       : pool_(8), index_(pool_), router_({}, {}), leaser_(pool_, index_, [this] {
-          Session* coldest = router_.ColdestTail();
+          Session* coldest = router_.ColdestTail(nullptr);
           if (coldest != nullptr) leaser_.ReleaseTail(&coldest->tail);
           return coldest != nullptr;
         }) {}
 
-  Session& NewSession() { return **router_.Create(0, "default", "model"); }
+  Session& NewSession() { return **router_.Create(0, "default"); }
   std::optional<KvLease> Acquire(const std::vector<TokenId>& tokens, uint32_t total,
                                  Session& session) {
     return leaser_.Acquire({kRoot, tokens, total, GetParam(), true}, &session.tail);
@@ -88,7 +88,7 @@ TEST_P(KvRoomTest, TakesTheTailsOfIdleSessionsFirst) {
   LeaveTail(idle, 10, 500);
   idle.idle_since_ns = 1'000;
 
-  EXPECT_EQ(router_.ColdestTail(), &idle);
+  EXPECT_EQ(router_.ColdestTail(nullptr), &idle);
 }
 
 TEST_P(KvRoomTest, KeepsItsTailWhileARunningTurnHoldsTheRoom) {

@@ -213,6 +213,26 @@ TEST_F(CatalogTest, PrunesOldVersionsButNotTheHead) {
   ExpectEqual(*catalog_->LoadVersion(SessionId{1}, Version{6}), Apply(*third, delta));
 }
 
+TEST_F(CatalogTest, ACommitUnderAnotherModelTakesTheVersionsBeforeIt) {
+  Open();
+  const StateVersion head = CommitChain(3);
+  VersionDelta delta = Delta(4, StateVersion(), 2);
+  delta.parent = head.version;
+  SessionRecord moved = Session(1);
+  moved.model = "11ee";
+  Version oldest;
+
+  ASSERT_TRUE(catalog_->Commit(moved, false, delta, "", nullptr, &oldest).ok());
+
+  EXPECT_EQ(oldest, Version{4});
+  EXPECT_EQ(catalog_->LoadVersion(SessionId{1}, Version{3}).status().code(), Code::kNotFound);
+  Open();
+  const auto sessions = catalog_->LoadSessions();
+  ASSERT_EQ(sessions->size(), 1u);
+  EXPECT_EQ((*sessions)[0].model, "11ee");
+  EXPECT_EQ((*sessions)[0].oldest, Version{4});
+}
+
 TEST_F(CatalogTest, FreesRowsOfDeletedSessionsDownToNone) {
   options_.versions_max = 5;
   Open();

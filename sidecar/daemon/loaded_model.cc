@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/daemon/loaded_model.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "sidecar/daemon/model_text.h"
+#include "sidecar/engine/token_bytes.h"
+#include "sidecar/model/gguf.h"
+
+namespace kairos {
+
+int LoadedModel::Load(const EngineOptions& options, bool is_default, const Progress& progress,
+                      std::string* error) {
+  const KernelTable* kernels = ChooseKernels();
+  uint64_t told = 0;
+  const auto tell = [&](uint64_t done, uint64_t total) {
+    const uint64_t percent = total == 0 ? 100 : done * 100 / total;
+    if (percent != told) progress(percent);
+    told = percent;
+  };
+  Result<std::unique_ptr<Model>> model = Model::Load(*file_, *kernels, tell, error);
+  if (!model.ok()) return kExitNoInput;
+  model_ = model.Take();
+  if (const int code = OpenChat(error); code != 0) return code;
+  LogInfo("daemon",
+          "model_loaded model={} kernels={} fingerprint={} weight_bytes={} wire_format={}",
+          place_.name, kernels->name, model_->FingerprintHex(), model_->weight_bytes(),
+          format_->name);
+  if (const int code = OpenEngine(options, error); code != 0) return code;
+  json_ = ModelJson(*file_, *model_,
+                    {place_.name, is_default, ResolveModelPath(place_.path), own_template_,
+                     arena_->slots(), arena_->slot_bytes()});
+  file_.reset();
+  return 0;
+}
+
+int LoadedModel::OpenChat(std::string* error) {
+  const auto text_of = [&](TokenId token) {
+    return token < 0 ? std::string() : std::string(tokenizer_->TokenBytes(token, true));
+  };
+  const std::string source(file_->String("tokenizer.chat_template").value_or(""));
+  const std::string bos = text_of(tokenizer_->bos());
+  const std::string eos = text_of(tokenizer_->eos());
+  Result<std::unique_ptr<ChatRenderer>> renderer = ChatRenderer::Create(source, bos, eos, error);
+  own_template_ = renderer.ok() && !source.empty();
+  if (!renderer.ok()) {
+    // A template that cannot be used must not keep the model from being served.
+    LogWarn("daemon", "template_refused model={} reason=\"{}\" using=chatml", place_.name, *error);
+    renderer = ChatRenderer::Create("", bos, eos, error);
+    if (!renderer.ok()) return kExitNoInput;
+  }
+  renderer_ = renderer.Take();
+  Result<std::unique_ptr<GrammarCompiler>> grammars = GrammarCompiler::Create(*tokenizer_, error);
+  if (!grammars.ok()) return kExitNoInput;
+  grammars_ = grammars.Take();
+  ModelSigns signs;
+  signs.architecture = file_->String("general.architecture").value_or("");
+  signs.template_source = source;
+  signs.has_token = [&](std::string_view text) {
+    return tokenizer_->Encode(text, true).tokens.size() == 1;
+  };
+  format_ = &WireFormatOf(ChooseWireFamily(signs));
+  text_ = std::make_unique<TextThread>(*renderer_, *tokenizer_, *format_, *grammars_);
+  return 0;
+}
+
+int LoadedModel::OpenEngine(EngineOptions options, std::string* error) {
+  options.token_bytes = ReadTokenBytes(*file_);
+  for (uint32_t token = 0; token < tokenizer_->vocabulary_size(); ++token) {
+    const auto id = static_cast<TokenId>(token);
+    if (tokenizer_->IsEndOfGeneration(id)) options.end_tokens.push_back(id);
+  }
+  const std::vector<TokenId> stop_tokens = tokenizer_->Encode(format_->stop, true).tokens;
+  if (stop_tokens.size() == 1) options.end_tokens.push_back(stop_tokens[0]);
+  const Result<uint32_t> slots = KvSlotCount(place_.kv_bytes, model_->kv_geometry(), error);
+  if (!slots.ok()) return kExitConfig;
+  Result<std::unique_ptr<KvArena>> arena = KvArena::Create(model_->kv_geometry(), *slots);
+  if (!arena.ok()) {
+    *error = fmt::format("cannot reserve {} bytes of KV memory for {}", place_.kv_bytes,
+                         place_.name);
+    return kExitOsError;
+  }
+  arena_ = arena.Take();
+  Result<std::unique_ptr<Engine>> made = Engine::Create(*model_, *arena_, options);
+  if (!made.ok()) {
+    *error = made.status().message();
+    return kExitOsError;
+  }
+  engine_ = made.Take();
+  LogInfo("daemon", "kv_reserved model={} slots={} slot_bytes={}", place_.name, *slots,
+          arena_->slot_bytes());
+  return 0;
+}
+
+ModelParts LoadedModel::Parts() const {
+  return {place_.name,     model_->FingerprintHex(), json_,   model_->parameters().context,
+          arena_->slots(), arena_->slot_bytes(),     *format_, *tokenizer_,
+          *text_,          *engine_};
+}
+
+}  // namespace kairos

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// One model in memory with all that serves it: weights, tokenizer, template, grammars, KV arena and
+// engine. Models share no part of it, so that what one computes does not depend on the others.
+// Owner: the main thread builds it; the engine's and the text thread then own what they run.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shm/counters.h"
+#include "sidecar/chat/chat_renderer.h"
+#include "sidecar/chat/wire_format.h"
+#include "sidecar/engine/engine.h"
+#include "sidecar/engine/kv_arena.h"
+#include "sidecar/engine/models/model.h"
+#include "sidecar/grammar/grammar_compiler.h"
+#include "sidecar/preflight/model_check.h"
+#include "sidecar/session/model_host.h"
+#include "sidecar/session/text_thread.h"
+
+namespace kairos {
+
+class LoadedModel {
+ public:
+  // Percent of the weights that are read.
+  using Progress = std::function<void(uint64_t percent)>;
+
+  LoadedModel(ModelToServe place, CheckedModel checked)
+      : place_(std::move(place)), file_(std::move(checked.file)),
+        tokenizer_(std::move(checked.tokenizer)) {}
+
+  // Reads the weights, reserves KV memory, makes the engine and starts its workers. 0, or the exit
+  // status with *error in words for people. Blocks for seconds. `options` is the settings' part.
+  int Load(const EngineOptions& options, bool is_default, const Progress& progress,
+           std::string* error);
+
+  // What the conductor needs of it; refers to this object.
+  ModelParts Parts() const;
+  const std::string& name() const { return place_.name; }
+  std::string fingerprint() const { return model_->FingerprintHex(); }
+  Engine& engine() { return *engine_; }
+  TextThread& text() { return *text_; }
+  // Of the engine thread, for the watchdog.
+  Counter& rounds() { return rounds_; }
+
+ private:
+  int OpenChat(std::string* error);
+  int OpenEngine(EngineOptions options, std::string* error);
+
+  const ModelToServe place_;
+  std::unique_ptr<GgufFile> file_;  // until it is loaded
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<ChatRenderer> renderer_;
+  bool own_template_ = false;
+  std::unique_ptr<GrammarCompiler> grammars_;
+  const WireFormat* format_ = nullptr;
+  std::unique_ptr<TextThread> text_;
+  std::unique_ptr<KvArena> arena_;
+  std::unique_ptr<Engine> engine_;
+  std::string json_;
+  Counter rounds_;
+};
+
+}  // namespace kairos
