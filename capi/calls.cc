@@ -18,9 +18,7 @@ namespace kairos {
 namespace {
 
 // A blocking call's answer: null after recording the error in *result.
-EventPtr Ask(Client& client, RecordType type, Payload payload, int32_t timeout_ms,
-             int32_t* result) {
-  Result<EventPtr> reply = client.Call(type, std::move(payload), Deadline::After(timeout_ms));
+EventPtr Answer(Result<EventPtr> reply, int32_t* result) {
   if (!reply.ok()) {
     *result = Fail(reply.status());
     return nullptr;
@@ -35,6 +33,11 @@ EventPtr Ask(Client& client, RecordType type, Payload payload, int32_t timeout_m
   const int32_t code = event->code > 0 && event->code < 256 ? event->code : KAIROS_INTERNAL;
   *result = Fail(code, event->detail, words.empty() ? kairos_strerror(code) : words);
   return nullptr;
+}
+
+EventPtr Ask(Client& client, RecordType type, Payload payload, int32_t timeout_ms,
+             int32_t* result) {
+  return Answer(client.Call(type, std::move(payload), Deadline::After(timeout_ms)), result);
 }
 
 EventPtr AskSession(Client& client, RecordType type, const WireSessionRequest& fields,
@@ -85,9 +88,25 @@ int32_t TextCall(kairos_client_t* handle, RecordType type, uint64_t session_id, 
   if (out == nullptr) return InvalidArgument("out: null pointer");
   *out = nullptr;
   return WithClient(handle, [&](Client& client) {
+    EventPtr known = client.texts().Take(type, session_id);
+    WireSessionRequest fields = SessionFields(session_id, version);
+    const bool is_asked_for = known != nullptr && (version == 0 || version == known->version);
+    if (is_asked_for) fields.known_version = known->version;
     int32_t result = 0;
-    EventPtr reply =
-        AskSession(client, type, SessionFields(session_id, version), timeout_ms, &result);
+    EventPtr reply = AskSession(client, type, fields, timeout_ms, &result);
+    // A session that is gone, or hidden from now on, has no place in the cache.
+    if (result == -KAIROS_NOT_FOUND) return result;
+    if (reply != nullptr && reply->detail == kNotChanged) {
+      if (!is_asked_for || reply->version != known->version) {
+        return Fail(Status(Code::kInternal, "the sidecar's reply lacks the text"));
+      }
+      reply = CopyOf(*known);
+      if (reply == nullptr) throw std::bad_alloc();
+    } else if (reply != nullptr && version == 0) {
+      // Without memory for a copy it is read again next time.
+      if (reply->bytes <= TextCache::kTextBytesMax) known = CopyOf(*reply);
+    }
+    client.texts().Put(type, std::move(known));
     *out = reply.release();
     return result;
   });
@@ -102,6 +121,20 @@ int32_t CopySessions(const kairos_event& reply, kairos_session_t* out, uint32_t 
     CopyOut(reply.sessions[i], reinterpret_cast<char*>(out) + size_t{i} * stride, stride);
   }
   return static_cast<int32_t>(count);
+}
+
+int32_t TakeNext(kairos_client_t* handle, Result<EventPtr> (Client::*next)(Deadline),
+                 int32_t timeout_ms, kairos_event_t** event) {
+  if (event == nullptr) return InvalidArgument("event: null pointer");
+  *event = nullptr;
+  return WithClient(handle, [&](Client& client) {
+    Result<EventPtr> result = (client.*next)(Deadline::After(timeout_ms));
+    if (!result.ok()) return Fail(result.status());
+    EventPtr taken = result.Take();
+    if (taken == nullptr) return 0;
+    *event = taken.release();
+    return 1;
+  });
 }
 
 int32_t OpenClient(const kairos_client_options_t* options, kairos_client_t** handle) {
@@ -229,7 +262,12 @@ int32_t kairos_session_release(kairos_client_t* handle, uint64_t session_id, int
 }
 
 int32_t kairos_session_delete(kairos_client_t* handle, uint64_t session_id, int32_t timeout_ms) {
-  return SessionCall(handle, RecordType::kSessionDelete, session_id, 0, timeout_ms);
+  return WithClient(handle, [&](Client& client) {
+    client.texts().Forget(session_id);
+    int32_t result = 0;
+    AskSession(client, RecordType::kSessionDelete, SessionFields(session_id), timeout_ms, &result);
+    return result;
+  });
 }
 
 int32_t kairos_session_list(kairos_client_t* handle, uint64_t after_id, kairos_session_t* out,
@@ -302,17 +340,23 @@ int32_t kairos_turn_cancel(kairos_client_t* handle, uint64_t request_id) {
   });
 }
 
-int32_t kairos_event_next(kairos_client_t* handle, int32_t timeout_ms, kairos_event_t** event) {
-  if (event == nullptr) return InvalidArgument("event: null pointer");
-  *event = nullptr;
+int32_t kairos_event_next(kairos_client_t* client, int32_t timeout_ms, kairos_event_t** event) {
+  return TakeNext(client, &Client::NextEvent, timeout_ms, event);
+}
+
+// ---- Watching -----------------------------------------------------------------------------------
+
+int32_t kairos_watch(kairos_client_t* handle, uint32_t flags, int32_t timeout_ms) {
+  if ((flags & ~KAIROS_WATCH_SESSIONS) != 0) return InvalidArgument("flags: unknown bit");
   return WithClient(handle, [&](Client& client) {
-    Result<EventPtr> next = client.NextEvent(Deadline::After(timeout_ms));
-    if (!next.ok()) return Fail(next.status());
-    EventPtr taken = next.Take();
-    if (taken == nullptr) return 0;
-    *event = taken.release();
-    return 1;
+    int32_t result = 0;
+    Answer(client.Watch(flags, Deadline::After(timeout_ms)), &result);
+    return result;
   });
+}
+
+int32_t kairos_watch_next(kairos_client_t* client, int32_t timeout_ms, kairos_event_t** event) {
+  return TakeNext(client, &Client::NextState, timeout_ms, event);
 }
 
 }  // extern "C"

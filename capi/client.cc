@@ -67,6 +67,7 @@ Result<Client*> Client::Open(const ClientOptions& options, std::string* text) {
   attach.request_ring_bytes = options.request_ring_bytes;
   attach.reply_ring_bytes = options.reply_ring_bytes;
   attach.reply_types = kReplyTypes;
+  attach.features = kFeatureWatch;
   attach.timeout_ms = options.connect_timeout_ms;
   Result<ClientAttachment> attachment = AttachToSidecar(attach, text);
   if (!attachment.ok()) return attachment.status();
@@ -292,6 +293,39 @@ Result<EventPtr> Client::NextEvent(Deadline deadline) {
   return waited;
 }
 
+Result<EventPtr> Client::Watch(uint32_t flags, Deadline deadline) {
+  if ((attachment_.answer.features & kFeatureWatch) == 0) {
+    return Status(Code::kUnimplemented, "the sidecar is older than kairos_watch");
+  }
+  {
+    // Before it is asked for: the first event may overtake the reply on its way to this thread.
+    const Lock lock(mutex_);
+    watching_ = flags != 0;
+    if (!watching_) {
+      while (!states_.empty()) states_.Pop();
+      ShowReady();
+    }
+  }
+  Payload payload;
+  EncodeWatch(flags, &payload);
+  return Call(RecordType::kWatch, std::move(payload), deadline);
+}
+
+Result<EventPtr> Client::NextState(Deadline deadline) {
+  Lock lock(mutex_);
+  if (!watching_) {
+    return Status(Code::kFailedPrecondition, "nothing is watched; call kairos_watch first");
+  }
+  const Status waited = WaitUntil(lock, deadline, false, [&] { return !states_.empty(); });
+  if (!states_.empty() && !closing_) {
+    EventPtr event = states_.Pop();
+    ShowReady();
+    return event;
+  }
+  if (waited.code() == Code::kDeadlineExceeded) return EventPtr();
+  return waited;
+}
+
 Result<EventPtr> Client::NextLostTurn() {
   for (auto turn = turns_.begin(); turn != turns_.end(); ++turn) {
     if (!turn->second.sent) continue;
@@ -326,7 +360,7 @@ Result<int> Client::ReadyDescriptor() {
 // Keeps the eventfd readable exactly while there is something that needs no doorbell.
 void Client::ShowReady() {
   if (!ready_.valid()) return;
-  const bool show = !queue_.empty() || lost_;
+  const bool show = !queue_.empty() || !states_.empty() || lost_;
   if (show == ready_shown_) return;
   ready_shown_ = show;
   eventfd_t value;
@@ -414,6 +448,7 @@ void Client::Distribute(Harvest* harvest) {
 
 // Events of calls that timed out and of turns that ended have no receiver and are dropped.
 void Client::Route(EventPtr event) {
+  if (event->type == KAIROS_EVENT_SESSION) return QueueState(std::move(event));
   for (Waiter* waiter = waiters_; waiter != nullptr; waiter = waiter->next) {
     if (waiter->request != event->request) continue;
     if (waiter->reply == nullptr) waiter->reply = std::move(event);
@@ -425,6 +460,16 @@ void Client::Route(EventPtr event) {
   if (event->session == 0) event->session = turn->second.session;
   if (event->type == KAIROS_EVENT_FINAL || event->type == KAIROS_EVENT_ERROR) turns_.erase(turn);
   queue_.Push(std::move(event));
+}
+
+void Client::QueueState(EventPtr event) {
+  constexpr uint64_t kStatesMax = 1024;
+  if (!watching_) return;
+  if (states_.count() < kStatesMax) {
+    states_.Push(std::move(event));
+  } else {
+    states_.MergeState(*event);
+  }
 }
 
 // Leaves the ring empty and announced as asleep, so that the next record comes with a doorbell.

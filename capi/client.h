@@ -24,6 +24,7 @@
 #include "base/status.h"
 #include "capi/event.h"
 #include "capi/options.h"
+#include "capi/text_cache.h"
 #include "shm/attach.h"
 #include "shm/descriptor.h"
 #include "shm/records.h"
@@ -65,6 +66,12 @@ class Client {
                                       bool spin = false);
   // Null on time-out.
   [[nodiscard]] Result<EventPtr> NextEvent(Deadline deadline);
+  // The reply, as of Call. kUnimplemented where the sidecar cannot.
+  [[nodiscard]] Result<EventPtr> Watch(uint32_t flags, Deadline deadline);
+  // The next session event; null on time-out. kFailedPrecondition where nothing is watched.
+  [[nodiscard]] Result<EventPtr> NextState(Deadline deadline);
+  // What this client has read of sessions. Any thread.
+  TextCache& texts() { return texts_; }
   [[nodiscard]] Result<int> ReadyDescriptor();
 
  private:
@@ -110,6 +117,7 @@ class Client {
   void PumpOnce(Lock& lock, Deadline deadline, bool spin);
   void Distribute(Harvest* harvest);
   void Route(EventPtr event);
+  void QueueState(EventPtr event);
   bool QueueIsFull() const;
   void ArmDescriptor(Lock& lock);
   void ShowReady();
@@ -141,11 +149,15 @@ class Client {
   bool lost_ = false;
   Status lost_status_;
   EventQueue queue_;
+  bool watching_ = false;
+  EventQueue states_;                 // session events, while watching_
   Waiter* waiters_ = nullptr;
   std::unordered_map<uint64_t, OpenTurn> turns_;
   Descriptor epoll_;                  // made by ReadyDescriptor
   Descriptor ready_;                  // eventfd inside epoll_, readable while queue_ has events
   bool ready_shown_ = false;
+
+  TextCache texts_;
 
   // Of the thread that holds pumping_: a message that no memory could be had for.
   RingMessage held_;

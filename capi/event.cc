@@ -10,6 +10,7 @@ namespace kairos {
 namespace {
 
 static_assert(std::is_trivially_destructible_v<kairos_event>);
+static_assert(std::is_trivially_copyable_v<kairos_event>);
 static_assert(sizeof(kairos_event) % 8 == 0, "sessions behind it are aligned");
 
 // Order behind the event: sessions (8-aligned), tokens (4-aligned), text, terminator. `final`, most
@@ -48,6 +49,7 @@ int32_t EventType(RecordType type, int32_t code) {
     case RecordType::kLogprobs: return KAIROS_EVENT_LOGPROBS;
     case RecordType::kFinal: return KAIROS_EVENT_FINAL;
     case RecordType::kError: return KAIROS_EVENT_ERROR;
+    case RecordType::kSession: return KAIROS_EVENT_SESSION;
     default: return KAIROS_EVENT_REPLY;
   }
 }
@@ -89,6 +91,18 @@ EventPtr MakePong(uint64_t request) noexcept {
   return event;
 }
 
+EventPtr CopyOf(const kairos_event& event) noexcept {
+  EventPtr copy = Allocate(event.session_count, event.token_count, event.text_size);
+  if (copy == nullptr) return nullptr;
+  const kairos_event fresh = *copy;
+  std::memcpy(copy.get(), &event, event.bytes);
+  copy->next = nullptr;
+  copy->sessions = fresh.sessions;
+  copy->tokens = fresh.tokens;
+  copy->text = fresh.text;
+  return copy;
+}
+
 EventPtr MakeError(uint64_t request, uint64_t session, const Status& status) noexcept {
   const std::string_view text = status.message();
   EventPtr event = Allocate(0, 0, text.size());
@@ -115,6 +129,22 @@ void EventQueue::Push(EventPtr event) noexcept {
   last_ = raw;
   ++count_;
   bytes_ += raw->bytes;
+}
+
+void EventQueue::MergeState(const kairos_event& event) noexcept {
+  kairos_event* same = nullptr;
+  for (kairos_event* one = first_; one != nullptr; one = one->next) {
+    if (one->session == event.session && one->session_count == event.session_count) same = one;
+  }
+  kairos_event* to = same != nullptr ? same : last_;
+  to->detail = KAIROS_DETAIL_SKIPPED;
+  if (same != nullptr && same->session_count != 0) {
+    to->version = event.version;
+    const_cast<kairos_session_t*>(to->sessions)[0] = event.sessions[0];
+  } else {
+    to->session = to->version = 0;
+    to->session_count = 0;
+  }
 }
 
 EventPtr EventQueue::Pop() noexcept {

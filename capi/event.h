@@ -39,6 +39,7 @@ using EventPtr = std::unique_ptr<kairos_event, EventRelease>;
 // Null when memory is short. `type` is any reply type but kPong.
 EventPtr MakeEvent(RecordType type, uint64_t request, const ReplyView& reply) noexcept;
 EventPtr MakePong(uint64_t request) noexcept;
+EventPtr CopyOf(const kairos_event& event) noexcept;
 EventPtr MakeError(uint64_t request, uint64_t session, const Status& status) noexcept;
 
 // Events in order; owns them.
@@ -51,6 +52,10 @@ class EventQueue {
 
   void Push(EventPtr event) noexcept;
   EventPtr Pop() noexcept;           // null when empty
+  // Of a queue of session events that is long enough, and not empty: the event goes in the place of
+  // the last of its session. Where there is none the queue's last event becomes a notice, with
+  // session 0, that states were left out.
+  void MergeState(const kairos_event& event) noexcept;
   bool empty() const { return first_ == nullptr; }
   uint64_t count() const { return count_; }
   uint64_t bytes() const { return bytes_; }

@@ -121,4 +121,20 @@ int32_t kairos_event_final(const kairos_event_t* event, kairos_final_t* out) {
   return 0;
 }
 
+int32_t kairos_event_summary(const kairos_event_t* event, kairos_session_t* out) {
+  using kairos::Code;
+  using kairos::Status;
+  if (event == nullptr) return kairos::Fail(Status(Code::kInvalidArgument, "event: null pointer"));
+  if (out == nullptr) return kairos::Fail(Status(Code::kInvalidArgument, "out: null pointer"));
+  if (event->type != KAIROS_EVENT_SESSION || event->session_count == 0) {
+    return kairos::Fail(Status(Code::kFailedPrecondition, "event: not of a session's state"));
+  }
+  const uint32_t size = out->struct_size;
+  const Status checked =
+      kairos::CheckOutSize(size, "out.struct_size: set it to sizeof(kairos_session_t)");
+  if (!checked.ok()) return kairos::Fail(checked);
+  kairos::CopyOut(event->sessions[0], out, size);
+  return 0;
+}
+
 }  // extern "C"

@@ -26,6 +26,9 @@ inline constexpr uint64_t kHelloMagic = 0x314f4c4c4548524bu;   // "KRHELLO1"
 inline constexpr uint64_t kAnswerMagic = 0x31525753414e524bu;  // "KRNASWR1"
 inline constexpr uint32_t kNameSpaceBytesMax = 64;
 
+// Bits of `features`.
+inline constexpr uint64_t kFeatureWatch = 1;  // records watch and session
+
 struct AttachHello {
   uint64_t magic;
   uint32_t size;  // sizeof(AttachHello) as the client knows it

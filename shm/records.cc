@@ -54,18 +54,19 @@ class PayloadWriter {
   Payload* out_;
 };
 
-// Sizes of version one of the structs that have grown since.
-constexpr uint32_t kSessionCreateV1 = 32;
-constexpr uint32_t kTurnV1 = 136;
+// Sizes of structs in version one, where they have grown since.
+constexpr uint32_t kSessionRequestV1Bytes = 32;
+constexpr uint32_t kSessionCreateV1Bytes = 32;
+constexpr uint32_t kTurnV1Bytes = 136;
 
 // The part of a fixed struct that the writer sent; the rest stays zero. One that is shorter than
-// version one is an error.
+// version one of the struct is an error.
 template <typename Fixed>
-bool ReadFixed(PayloadView payload, Fixed* out, uint32_t size_min = sizeof(Fixed)) {
+bool ReadFixed(PayloadView payload, Fixed* out, uint32_t v1_bytes = sizeof(Fixed)) {
   uint32_t fixed_size = 0;
   if (payload.size() < sizeof(fixed_size)) return false;
   std::memcpy(&fixed_size, payload.data(), sizeof(fixed_size));
-  if (fixed_size < size_min || fixed_size > payload.size()) return false;
+  if (fixed_size < v1_bytes || fixed_size > payload.size()) return false;
   std::memcpy(out, payload.data(), std::min<size_t>(fixed_size, sizeof(Fixed)));
   return true;
 }
@@ -262,18 +263,26 @@ void EncodeTurnCancel(uint64_t target, Payload* out) {
   writer.Put(0, &fixed, sizeof(fixed));
 }
 
+void EncodeWatch(uint32_t flags, Payload* out) {
+  WireWatch fixed{sizeof(WireWatch), flags};
+  PayloadWriter writer(sizeof(fixed), 0, out);
+  writer.Put(0, &fixed, sizeof(fixed));
+}
+
 // ---- Requests, sidecar side ---------------------------------------------------------------------
 
 Result<WireSessionRequest> DecodeSessionRequest(PayloadView payload) {
   WireSessionRequest fixed{};
-  if (!ReadFixed(payload, &fixed)) return Malformed("session request: fixed part is cut short");
+  if (!ReadFixed(payload, &fixed, kSessionRequestV1Bytes)) {
+    return Malformed("session request: fixed part is cut short");
+  }
   if (fixed.list_max > kListMax) fixed.list_max = kListMax;
   return fixed;
 }
 
 Result<SessionCreateView> DecodeSessionCreate(PayloadView payload) {
   SessionCreateView view{};
-  if (!ReadFixed(payload, &view.fixed, kSessionCreateV1)) {
+  if (!ReadFixed(payload, &view.fixed, kSessionCreateV1Bytes)) {
     return Malformed("session create: fixed part is cut short");
   }
   if (view.fixed.label.size > kLabelBytesMax) return TooLarge("label: at most 128 bytes");
@@ -308,10 +317,16 @@ Result<WireTurnCancel> DecodeTurnCancel(PayloadView payload) {
   return fixed;
 }
 
+Result<WireWatch> DecodeWatch(PayloadView payload) {
+  WireWatch fixed{};
+  if (!ReadFixed(payload, &fixed)) return Malformed("watch: fixed part is cut short");
+  return fixed;
+}
+
 Result<TurnView> DecodeTurn(PayloadView payload) {
   TurnView view;
   view.payload_ = payload;
-  if (!ReadFixed(payload, &view.fixed_, kTurnV1)) {
+  if (!ReadFixed(payload, &view.fixed_, kTurnV1Bytes)) {
     return Malformed("turn: fixed part is cut short");
   }
   KAIROS_RETURN_IF_ERROR(view.Check());

@@ -68,6 +68,7 @@ enum class RecordType : uint16_t {
   kContextWrite = 12,
   kTurnSubmit = 13,
   kTurnCancel = 14,
+  kWatch = 15,
 
   kPong = 32,
   kAccepted = 33,
@@ -77,10 +78,11 @@ enum class RecordType : uint16_t {
   kFinal = 37,
   kError = 38,
   kResult = 39,
+  kSession = 40,
 };
 // What each ring may carry.
-inline constexpr FrameTypes kRequestTypes{1, 14};
-inline constexpr FrameTypes kReplyTypes{32, 39};
+inline constexpr FrameTypes kRequestTypes{1, 15};
+inline constexpr FrameTypes kReplyTypes{32, 40};
 
 // ---- Wire structs -------------------------------------------------------------------------------
 struct WireSpan {
@@ -96,8 +98,10 @@ struct WireSessionRequest {
   uint64_t session_id;
   uint64_t version;     // fork, rewind, messages, context read; 0: head
   uint64_t after_id;    // list
+  uint64_t known_version;  // messages, context read: the client has this version's text; 0: none
 };
-static_assert(sizeof(WireSessionRequest) == 32 && offsetof(WireSessionRequest, after_id) == 24);
+static_assert(sizeof(WireSessionRequest) == 40 &&
+              offsetof(WireSessionRequest, known_version) == 32);
 
 struct WireSessionCreate {
   uint32_t fixed_size;
@@ -125,6 +129,12 @@ struct WireTurnCancel {
   uint64_t target;      // request id of the turn
 };
 static_assert(sizeof(WireTurnCancel) == 16);
+
+struct WireWatch {
+  uint32_t fixed_size;
+  uint32_t flags;       // KAIROS_WATCH_*; 0: no more
+};
+static_assert(sizeof(WireWatch) == 8);
 
 struct WireMessage {
   uint32_t flags;
@@ -202,6 +212,9 @@ static_assert(sizeof(WireReply) == 64 && offsetof(WireReply, session_id) == 16 &
 // does not know it takes the text for what it always was, text.
 inline constexpr int32_t kReasoningText = 1;
 
+// `detail` of a result without text: what was asked for is the version that the client has.
+inline constexpr int32_t kNotChanged = 1;
+
 // Carried inside replies, so frozen here too.
 static_assert(sizeof(kairos_session_t) == 352 && offsetof(kairos_session_t, label) == 96);
 static_assert(sizeof(kairos_final_t) == 408 && offsetof(kairos_final_t, rule) == 352);
@@ -220,6 +233,7 @@ void EncodeSessionRequest(const WireSessionRequest& fields, Payload* out);  // s
                                         std::string_view json, Payload* out);
 [[nodiscard]] Status EncodeTurn(const kairos_turn_options_t& options, Payload* out);
 void EncodeTurnCancel(uint64_t target, Payload* out);
+void EncodeWatch(uint32_t flags, Payload* out);
 
 // ---- Requests, sidecar side ---------------------------------------------------------------------
 
@@ -275,6 +289,7 @@ class TurnView {
 [[nodiscard]] Result<ContextWriteView> DecodeContextWrite(PayloadView payload);
 [[nodiscard]] Result<TurnView> DecodeTurn(PayloadView payload);
 [[nodiscard]] Result<WireTurnCancel> DecodeTurnCancel(PayloadView payload);
+[[nodiscard]] Result<WireWatch> DecodeWatch(PayloadView payload);
 
 // ---- Replies ------------------------------------------------------------------------------------
 

@@ -208,6 +208,10 @@ void Attachment::Take(ReplyWriter::Outcome outcome, RequestId id, uint64_t now_n
 }
 
 void Attachment::Deliver(Reply&& reply, uint64_t now_ns) {
+  if (phase_ == Phase::kLive && reply.kind == ReplyKind::kSession) {
+    ports_->counters->replies.Add();
+    return Take(replies_.WriteState(std::move(reply)), RequestId{}, now_ns);
+  }
   const auto found = in_flight_.find(reply.id.value);
   if (phase_ != Phase::kLive || found == in_flight_.end()) {
     ports_->counters->replies_dropped.Add();

@@ -20,6 +20,8 @@ enum class ReplyKind : int32_t {
   kFinal,      // final
   kError,      // code, detail, text
   kResult,     // of a session or context request: session, version, text, sessions
+  kSession,    // of no request: state of a session that the client watches, in sessions[0];
+               // session 0: states of others were left out
   kDetached,   // everything of the attachment is released
 };
 
@@ -37,6 +39,7 @@ struct Reply {
   uint64_t version = 0;
   int32_t code = 0;
   int32_t detail = 0;
+  bool not_changed = false;  // kResult without text: the client has it, see Request::known_version
   std::string text;
   std::vector<TokenId> tokens;
   std::vector<kairos_session_t> sessions;

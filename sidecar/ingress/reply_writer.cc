@@ -17,6 +17,7 @@ RecordType TypeOf(ReplyKind kind) {
     case ReplyKind::kLogprobs: return RecordType::kLogprobs;
     case ReplyKind::kFinal: return RecordType::kFinal;
     case ReplyKind::kError: return RecordType::kError;
+    case ReplyKind::kSession: return RecordType::kSession;
     case ReplyKind::kResult:
     case ReplyKind::kDetached: break;
   }
@@ -32,14 +33,17 @@ uint64_t SizeOf(const Reply& reply) {
 }  // namespace
 
 ReplyWriter::ReplyWriter(const RingView& view, uint64_t reply_bytes_max, const ReplyLimits& limits)
-    : ring_(view, reply_bytes_max), reply_bytes_max_(reply_bytes_max), limits_(limits) {}
+    : ring_(view, reply_bytes_max),
+      reply_bytes_max_(reply_bytes_max),
+      limits_(limits),
+      states_(limits.states_max) {}
 
 RecordType ReplyWriter::Encode(const Reply& reply, Payload* out) const {
   ReplyFields fields;
   fields.session_id = reply.session.value;
   fields.version = reply.version;
   fields.code = reply.kind == ReplyKind::kReasoning ? kReasoningText : reply.code;
-  fields.detail = reply.detail;
+  fields.detail = reply.not_changed ? kNotChanged : reply.detail;
   fields.text = reply.text;
   fields.tokens = reply.tokens;
   fields.sessions = reply.sessions;
@@ -162,6 +166,36 @@ bool ReplyWriter::Flush() {
     }
     waiting_bytes_ -= first.bytes;
     waiting_.pop_front();
+  }
+  return FlushStates();
+}
+
+ReplyWriter::Outcome ReplyWriter::WriteState(const Reply& reply) {
+  const kairos_session_t state = reply.sessions.empty() ? kairos_session_t{} : reply.sessions[0];
+  states_.Push(reply.session, state, reply.detail != 0);
+  return Flush() ? Outcome::kTaken : Outcome::kBroken;
+}
+
+// Each is one frame, so there is nothing half-sent for a reply to wait for.
+bool ReplyWriter::FlushStates() {
+  while (!states_.empty()) {
+    const auto& first = states_.front();
+    ReplyFields fields;
+    fields.session_id = first.key.value;
+    fields.version = first.value.version;
+    fields.detail = first.skipped ? KAIROS_DETAIL_SKIPPED : 0;
+    if (first.key.value != 0) fields.sessions = {&first.value, 1};
+    KAIROS_CHECK(EncodeReply(fields, &scratch_).ok());
+    OutgoingMessage message{static_cast<uint16_t>(RecordType::kSession), 0, scratch_, 0};
+    const PushResult pushed = ring_.Push(&message);
+    if (pushed == PushResult::kBroken) return false;
+    if (pushed == PushResult::kFull) {
+      if (ring_.PrepareWait(ring_.MessageRoom(scratch_.size()))) return true;
+      if (ring_.broken()) return false;
+      ring_.FinishWait();
+      continue;
+    }
+    states_.Pop();
   }
   return true;
 }

@@ -7,11 +7,14 @@
 //    waiting text of the same turn when nothing else of that turn was queued in between.
 // 2. Text over `text_bytes_max` is refused with kOverText: the caller ends that turn. Everything
 //    else is accepted up to `bytes_max`, beyond which kOverAll means that the attachment must go.
+// 3. States of sessions that the client watches go last and are in nobody's way: of each session
+//    the latest waits, of states_max sessions, and they count for none of these limits.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 
+#include "base/latest_queue.h"
 #include "shm/records.h"
 #include "shm/ring.h"
 #include "sidecar/ingress/reply.h"
@@ -21,6 +24,7 @@ namespace kairos {
 struct ReplyLimits {
   uint64_t text_bytes_max = 1u << 20;               // waiting, of one attachment
   uint64_t bytes_max = uint64_t{kReplyBytesMax} + (8u << 20);
+  uint32_t states_max = 256;
 };
 
 class ReplyWriter {
@@ -34,6 +38,8 @@ class ReplyWriter {
   Outcome Write(Reply&& reply);
   // Plain bytes that answer a ping.
   Outcome WritePong(uint64_t request_id, PayloadView payload);
+  // A reply of kind kSession: sent when nothing else waits.
+  Outcome WriteState(const Reply& reply);
   // Sends what waits as far as it fits; false when the ring is broken.
   bool Flush();
   // Drops the waiting text of one turn.
@@ -43,7 +49,7 @@ class ReplyWriter {
 
   // Makes everything visible. True: ring the client's doorbell.
   bool Publish() { return ring_.Publish(); }
-  bool empty() const { return waiting_.empty(); }
+  bool empty() const { return waiting_.empty() && states_.empty(); }
   uint64_t waiting_bytes() const { return waiting_bytes_; }
   size_t waiting_count() const { return waiting_.size(); }
   // Since when the first waiting message has not moved, or 0.
@@ -74,11 +80,13 @@ class ReplyWriter {
   Outcome Keep(Waiting&& one);
   bool MergeText(Reply& reply);
   PushResult PushSome(Waiting* one);
+  bool FlushStates();
 
   RingProducer ring_;
   uint64_t reply_bytes_max_ = kReplyBytesMax;
   ReplyLimits limits_;
   std::deque<Waiting> waiting_;
+  LatestQueue<SessionId, kairos_session_t> states_{0};
   uint64_t waiting_bytes_ = 0;
   uint64_t stalled_since_ns_ = 0;
   bool progressed_ = false;

@@ -31,6 +31,7 @@ enum class RequestKind : int32_t {
   kVersionRead,  // operators only
   kTurnSubmit,
   kTurnCancel,
+  kWatch,        // what the attachment is told of; replaces what it asked before
 };
 
 struct TurnRequest {
@@ -65,6 +66,7 @@ struct Request {
   std::string name_space;
   SessionId session;
   uint64_t version = 0;         // fork, rewind, messages, context read: 0 is the head
+  uint64_t known_version = 0;   // messages, context read: the client has its text; 0: none
   int64_t if_version = -1;
   RequestId target;             // kTurnCancel
   // kSessionCreate
@@ -78,6 +80,8 @@ struct Request {
   uint32_t list_max = 0;
   // kContextWrite
   std::string json;
+  // kWatch
+  uint32_t watch_flags = 0;     // KAIROS_WATCH_*
   std::optional<TurnRequest> turn;
 };
 

@@ -99,6 +99,7 @@ Status ReadSession(PayloadView payload, Request* request) {
   request->version = fixed.version;
   request->after = {fixed.after_id};
   request->list_max = fixed.list_max;
+  request->known_version = fixed.known_version;
   return Status();
 }
 
@@ -120,6 +121,15 @@ Status ReadContextWrite(PayloadView payload, Request* request) {
 Status ReadCancel(PayloadView payload, Request* request) {
   KAIROS_ASSIGN_OR_RETURN(const WireTurnCancel fixed, DecodeTurnCancel(payload));
   request->target = {fixed.target};
+  return Status();
+}
+
+Status ReadWatch(PayloadView payload, Request* request) {
+  KAIROS_ASSIGN_OR_RETURN(const WireWatch fixed, DecodeWatch(payload));
+  if ((fixed.flags & ~KAIROS_WATCH_SESSIONS) != 0) {
+    return Bad("watch flags: a bit that is not known");
+  }
+  request->watch_flags = fixed.flags;
   return Status();
 }
 
@@ -334,6 +344,7 @@ RequestKind KindOf(RecordType type) {
     case RecordType::kContextWrite: return RequestKind::kContextWrite;
     case RecordType::kTurnSubmit: return RequestKind::kTurnSubmit;
     case RecordType::kTurnCancel: return RequestKind::kTurnCancel;
+    case RecordType::kWatch: return RequestKind::kWatch;
     default: return RequestKind::kAttach;  // no record asks for it
   }
 }
@@ -351,6 +362,7 @@ Status ReadRequest(RecordType type, PayloadView payload, const RequestLimits& li
     case RequestKind::kContextWrite: return ReadContextWrite(payload, request);
     case RequestKind::kTurnSubmit: return ReadTurn(payload, limits, request);
     case RequestKind::kTurnCancel: return ReadCancel(payload, request);
+    case RequestKind::kWatch: return ReadWatch(payload, request);
     default: return ReadSession(payload, request);
   }
 }

@@ -64,6 +64,7 @@ RingIngress::RingIngress(const IngressOptions& options, SpscQueue<Request>& requ
       own_waker_(own_waker) {
   ports_.requests = &requests;
   ports_.counters = &counters_;
+  offer_.features = kFeatureWatch;
   offer_.request_ring_bytes = options.request_ring_bytes;
   offer_.reply_ring_bytes = options.reply_ring_bytes;
   offer_.ring_bytes_max = options.ring_bytes_max;
@@ -196,7 +197,7 @@ void RingIngress::Visit(Attachment& attachment, uint64_t now_ns) {
   attachment.Settle(now_ns);
   BoundBuffers(attachment, now_ns);
   blocked_ |= attachment.waits_for_conductor();
-  stalled_ |= !attachment.replies().empty();
+  stalled_ |= attachment.replies().waiting_count() > 0;
   if (attachment.phase() == Attachment::Phase::kLeaving) {
     if (attachment.is_polled) Promote(attachment);
     attachment.is_hot = false;

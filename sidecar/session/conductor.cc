@@ -11,6 +11,7 @@ namespace kairos {
 namespace {
 
 constexpr uint64_t kLookIntervalNs = 20'000'000;
+constexpr int kNewsPerRound = 64;
 
 template <typename T>
 std::function<bool(T&&)> PushAndWake(SpscQueue<T>& queue, Waker& waker) {
@@ -60,6 +61,7 @@ bool Conductor::DoWork(uint64_t now_ns) {
   worked |= TakeRequests(now_ns);
   worked |= TakeControl(now_ns);
   worked |= TakeReloads();
+  worked |= TellWatchers();
   if (now_ns - looked_ns_ >= kLookIntervalNs) {
     looked_ns_ = now_ns;
     pipeline_.ExpireDeadlines(now_ns);
@@ -142,12 +144,15 @@ void Conductor::OnRequest(Request&& request, uint64_t now_ns) {
     case RequestKind::kAttach:
       return pipeline_.Attach(request.attachment);
     case RequestKind::kDetach:
+      router_.watch().Unsubscribe(request.attachment);
       operations_.Detach(request.attachment);
       return pipeline_.Detach(request.attachment, now_ns);
     case RequestKind::kTurnSubmit:
       return pipeline_.Admit(std::move(request), now_ns);
     case RequestKind::kTurnCancel:
       return pipeline_.Cancel(request.attachment, request.target, now_ns);
+    case RequestKind::kWatch:
+      return Watch(request);
     default:
       break;
   }
@@ -163,10 +168,50 @@ void Conductor::OnRequest(Request&& request, uint64_t now_ns) {
                     reply.version = done.version;
                     reply.code = done.code;
                     reply.detail = done.detail;
+                    reply.not_changed = done.not_changed;
                     reply.text = std::move(done.text);
                     reply.sessions = std::move(done.sessions);
                     replies_.Send(std::move(reply));
                   });
+}
+
+void Conductor::Watch(const Request& request) {
+  if ((request.watch_flags & KAIROS_WATCH_SESSIONS) != 0) {
+    router_.watch().Subscribe(request.attachment, request.uid, request.name_space);
+  } else {
+    router_.watch().Unsubscribe(request.attachment);
+  }
+  Reply reply;
+  reply.kind = ReplyKind::kResult;
+  reply.attachment = request.attachment;
+  reply.id = request.id;
+  replies_.Send(std::move(reply));
+}
+
+// A few in each round, and none while replies queue up: what clients asked for goes first, and
+// changes that come faster than this are told as one.
+bool Conductor::TellWatchers() {
+  int told = 0;
+  for (; told < kNewsPerRound && replies_.empty(); ++told) {
+    const std::optional<SessionWatch::News> news = router_.watch().Next();
+    if (!news) break;
+    Reply reply;
+    reply.kind = ReplyKind::kSession;
+    reply.attachment = news->to;
+    reply.session = news->session;
+    if (news->skipped) reply.detail = KAIROS_DETAIL_SKIPPED;
+    if (const Session* session = router_.FindEvenDeleting(news->session)) {
+      reply.sessions.push_back(operations_.Describe(*session));
+    } else if (news->session.value != 0) {
+      kairos_session_t gone{};
+      gone.struct_size = sizeof(gone);
+      gone.id = news->session.value;
+      gone.phase = KAIROS_PHASE_CLOSED;
+      reply.sessions.push_back(gone);
+    }
+    replies_.Send(std::move(reply));
+  }
+  return told > 0;
 }
 
 }  // namespace kairos

@@ -98,6 +98,8 @@ class Conductor {
   // A line for the operator where the catalog refuses or is damaged: clients only get codes.
   void LogCatalogFault(const JournalResult& result, uint64_t now_ns);
   bool FlushOutboxes();
+  void Watch(const Request& request);
+  bool TellWatchers();
   void OnRequest(Request&& request, uint64_t now_ns);
   void OnControl(ControlRequest&& request, uint64_t now_ns);
   std::string ModelsJson() const;

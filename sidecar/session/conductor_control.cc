@@ -179,11 +179,13 @@ Figures Conductor::Stats() const {
   Figures figures = {
       {"sessions", number(router_.size())},
       {"clients", number(pipeline_.clients())},
+      {"watchers", number(router_.watch().watchers())},
       {"turns_open", number(pipeline_.turns_open())},
       {"turns_done_total", number(turns.turns_done)},
       {"turns_refused_total", number(turns.turns_refused)},
       {"turns_cancelled_total", number(turns.turns_cancelled)},
       {"turns_replayed_total", number(turns.turns_replayed)},
+      {"reads_not_changed_total", number(operations_.reads_not_changed())},
       {"tool_timeouts_total", number(operations_.tool_timeouts())},
       {"tokens_reused_total", number(turns.tokens_reused)},
       {"tokens_recomputed_total", number(turns.tokens_recomputed)},

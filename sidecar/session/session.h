@@ -14,6 +14,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "kairos/kairos.h"
 #include "sidecar/session/kv_lease.h"
 #include "sidecar/state/session_state.h"
 
@@ -38,6 +39,13 @@ class Elapsed {
 
 struct ModelHost;
 
+// What makes a session look different to whoever watches it.
+struct SessionSighting {
+  uint64_t version = 0;
+  int32_t phase = 0;
+  friend bool operator==(const SessionSighting&, const SessionSighting&) = default;
+};
+
 struct Session {
   SessionRecord record;
   ModelHost* host = nullptr;          // of record.model; null: not in memory
@@ -54,8 +62,11 @@ struct Session {
   std::deque<uint64_t> waiting;       // turns behind it
   std::unordered_set<uint32_t> holders;  // attachments that opened it
   uint64_t idle_since_ns = 0;
+  // KAIROS_PHASE_*, as everybody is told it.
+  int32_t phase() const { return open_turn != 0 ? KAIROS_PHASE_RUNNING : record.phase; }
   Elapsed unused;                     // since the last turn was committed
   Elapsed in_phase;                   // since record.phase was set
+  std::optional<SessionSighting> seen;   // what watchers were last told; none: they know nothing
 };
 
 }  // namespace kairos

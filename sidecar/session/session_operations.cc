@@ -226,6 +226,7 @@ void SessionOperations::OnForked(Pending& pending, JournalResult& result) {
       }
     }
   }
+  parts_.router.Announce(*child);
   OperationResult done = Done(*child);
   pending.reply(std::move(done));
 }
@@ -343,6 +344,7 @@ void SessionOperations::TimeOutPhases(uint64_t now_ns) {
       ChangeContext(session, std::move(pending));
     } else if (over(KAIROS_PHASE_WAITING_USER, phase_limits_.user_ms)) {
       session.record.phase = KAIROS_PHASE_IDLE;
+      parts_.router.Announce(session);
       CoolDown(&session);
     }
   });
@@ -363,6 +365,13 @@ void SessionOperations::List(const Request& request, bool operator_view, Operati
 
 void SessionOperations::ReadVersion(Request& request, Session& session, OperationReply reply) {
   const uint64_t version = request.version == 0 ? session.record.head.value : request.version;
+  // Only of the head, which surely is there: versions between it and the newest may be gone.
+  if (version != 0 && version == request.known_version && version == session.record.head.value) {
+    OperationResult result = Done(session);
+    result.not_changed = true;
+    ++reads_not_changed_;
+    return reply(std::move(result));
+  }
   if (version == 0 || (session.head && session.head->version.value == version)) {
     OperationResult result = Done(session);
     result.version = version;
@@ -489,6 +498,7 @@ void SessionOperations::OnJournal(JournalResult&& result, uint64_t now_ns) {
         return pending.reply(Refusal(result.status));
       }
       session->deleting = false;
+      parts_.router.Announce(*session);
       return pending.reply(Done(*session));
     case RequestKind::kSessionFork:
       return OnForked(pending, result);
@@ -499,7 +509,10 @@ void SessionOperations::OnJournal(JournalResult&& result, uint64_t now_ns) {
     case RequestKind::kSessionDelete:
       if (!result.status.ok()) {
         // Still in the catalog: it must not look deleted and come back after a restart.
-        if (session != nullptr) session->deleting = false;
+        if (session != nullptr) {
+          session->deleting = false;
+          parts_.router.Announce(*session);
+        }
         return pending.reply(Refusal(result.status));
       }
       parts_.router.Erase(pending.session);
@@ -519,7 +532,7 @@ kairos_session_t SessionOperations::Describe(const Session& session) const {
   const SessionRecord& record = session.record;
   kairos_session_t out{};
   out.struct_size = sizeof(out);
-  out.phase = session.open_turn != 0 ? KAIROS_PHASE_RUNNING : record.phase;
+  out.phase = session.phase();
   out.id = record.id.value;
   out.version = record.head.value;
   out.oldest_version = record.oldest.value;

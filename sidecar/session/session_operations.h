@@ -25,6 +25,7 @@ struct OperationResult {
   int32_t code = 0;
   int32_t detail = 0;
   std::string text;                     // error words, or JSON
+  bool not_changed = false;             // no text: it is that of Request::known_version
   SessionId session;
   uint64_t version = 0;
   std::vector<kairos_session_t> sessions;
@@ -61,6 +62,10 @@ class SessionOperations {
   // actions say so; a user's absence is no news, and makes the session the first to leave memory.
   void TimeOutPhases(uint64_t now_ns);
   uint64_t tool_timeouts() const { return tool_timeouts_; }
+  // Reads of what the client had already, answered without reading or sending it.
+  uint64_t reads_not_changed() const { return reads_not_changed_; }
+  // The session as clients are told of it.
+  kairos_session_t Describe(const Session& session) const;
   // The last turn of a session marked for deletion has ended.
   void DeleteIdle(SessionId session);
 
@@ -97,7 +102,6 @@ class SessionOperations {
   void OnRewound(Pending& pending, Session& session, JournalResult& result, uint64_t ticket);
   void OnContextWritten(Pending& pending, Session& session, JournalResult& result);
   uint64_t Remember(Pending&& pending);
-  kairos_session_t Describe(const Session& session) const;
 
   Parts parts_;
   std::unordered_map<uint64_t, Pending> pending_;
@@ -105,6 +109,7 @@ class SessionOperations {
   uint64_t next_ticket_ = 1;
   PhaseLimits phase_limits_;
   uint64_t tool_timeouts_ = 0;
+  uint64_t reads_not_changed_ = 0;
 };
 
 // {"role": ..., "content": ...} of each message as a JSON array.

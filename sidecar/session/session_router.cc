@@ -74,6 +74,7 @@ void SessionRouter::Adopt(SessionRecord&& record, ModelHost* host) {
   const uint64_t used_ms = session->record.used_unix_ms;
   session->unused.StartAt(now_ms > used_ms ? now_ms - used_ms : 0);
   session->in_phase = session->unused;
+  session->seen = {session->record.head.value, session->phase()};
   ++count_by_uid_[session->record.uid];
   const SessionId id = session->record.id;
   sessions_.insert_or_assign(id, std::move(session));
@@ -82,9 +83,26 @@ void SessionRouter::Adopt(SessionRecord&& record, ModelHost* host) {
 void SessionRouter::Erase(SessionId id) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
+  // One that never came to be was not announced.
+  if (found->second->seen) Tell(*found->second);
   const auto count = count_by_uid_.find(found->second->record.uid);
   if (--count->second == 0) count_by_uid_.erase(count);
   sessions_.erase(found);
+}
+
+void SessionRouter::Announce(Session& session) {
+  // About to go, or its first turn failed and it goes as well: its end is what is told.
+  if (session.deleting || (!session.persisted && session.open_turn == 0)) return;
+  const SessionSighting now{session.record.head.value, session.phase()};
+  if (session.seen == now) return;
+  session.seen = now;
+  Tell(session);
+}
+
+void SessionRouter::Tell(const Session& session) {
+  watch_.Note(session.record.id, [&](uint32_t uid, const std::string& name_space) {
+    return MaySee(session, uid, name_space);
+  });
 }
 
 bool SessionRouter::Open(Session& session, uint64_t turn) {
@@ -100,9 +118,11 @@ uint64_t SessionRouter::Close(Session& session, uint64_t turn, uint64_t now_ns) 
   KAIROS_CHECK(session.open_turn == turn);
   session.open_turn = 0;
   session.idle_since_ns = now_ns;
-  if (session.waiting.empty()) return 0;
-  session.open_turn = session.waiting.front();
-  session.waiting.pop_front();
+  if (!session.waiting.empty()) {
+    session.open_turn = session.waiting.front();
+    session.waiting.pop_front();
+  }
+  Announce(session);
   return session.open_turn;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every session of this sidecar by id: who may see it, whose turn is open, who waits, what is idle.
+// Every session of this sidecar by id: who may see it, whose turn is open, who waits, what is idle,
+// and who watches it change.
 // Owner: conductor.
 #pragma once
 
@@ -12,6 +13,7 @@
 
 #include "base/status.h"
 #include "sidecar/session/session.h"
+#include "sidecar/session/session_watch.h"
 
 namespace kairos {
 
@@ -48,6 +50,10 @@ class SessionRouter {
   // null where its model is not in memory.
   void Adopt(SessionRecord&& record, ModelHost* host);
   void Erase(SessionId id);
+  // Lets watchers know where version or phase are not what they were told last. Close and Erase do.
+  void Announce(Session& session);
+  SessionWatch& watch() { return watch_; }
+  const SessionWatch& watch() const { return watch_; }
 
   // True when the turn may start now; otherwise it waits behind the open one.
   bool Open(Session& session, uint64_t turn);
@@ -74,11 +80,13 @@ class SessionRouter {
 
  private:
   bool MaySee(const Session& session, uint32_t uid, const std::string& name_space) const;
+  void Tell(const Session& session);
 
   RouterLimits limits_;
   std::vector<NamespaceGrant> grants_;
   std::unordered_map<SessionId, std::unique_ptr<Session>> sessions_;
   std::unordered_map<uint32_t, uint32_t> count_by_uid_;
+  SessionWatch watch_;
 };
 
 }  // namespace kairos

@@ -162,6 +162,7 @@ void TurnPipeline::Start(Turn& turn) {
   }
   if (!ChooseModel(turn, session)) return;
   turn.accepted = true;
+  parts_.router.Announce(session);
   Reply accepted = MakeReply(turn, ReplyKind::kAccepted);
   accepted.version = turn.base.value;
   parts_.replies.Send(std::move(accepted));

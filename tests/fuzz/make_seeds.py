@@ -70,7 +70,7 @@ def ring_seeds():
 
 
 def request_seeds():
-    ping, create, fork, show, write, turn, cancel = 0, 1, 3, 8, 11, 12, 13
+    ping, create, fork, show, messages, write, turn, cancel, watch = 0, 1, 3, 8, 9, 11, 12, 13, 14
 
     def turn_record(messages=(), tokens=(), stops=(), biases=(), tools="", key=""):
         fixed, parts = 136, b""
@@ -100,6 +100,8 @@ def request_seeds():
         "fork": bytes([fork]) + session,
         "stat": bytes([show]) + session,
         "context": bytes([write]) + struct.pack("<IIQqII", 32, 0, 5, -1, 32, 2) + b"{}",
+        "read_again": bytes([messages]) + struct.pack("<IIQQQQ", 40, 0, 5, 0, 0, 3),
+        "watch": bytes([watch]) + struct.pack("<II", 8, 1),
         "cancel": bytes([cancel]) + struct.pack("<IIQ", 16, 0, 9),
         "messages": turn_record(messages=[("system", "be brief", "", "", ""),
                                           ("user", "h\u00e9llo", "", "", ""),

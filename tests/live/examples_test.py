@@ -25,6 +25,7 @@ SHOWS = {
     "two_agents": r"[1-9]\d* shared",
     "fork_session": r"fork reused [1-9]\d* tokens",
     "cancel_turn": r"version 2: \d+ new, [1-9]\d* reused",
+    "watch_sessions": r"version 0, running(?s:.*)waiting_tool \(clock\)(?s:.*)closed",
     "async_turns": r"version 1: .* generated",
 }
 

@@ -10,8 +10,8 @@
 Open clients after fork(): a child cannot use its parent's and gets ForkedError.
 """
 
-from kairos.aio import AsyncClient, AsyncTurn
-from kairos.client import Client, Session, Turn
+from kairos.aio import AsyncClient, AsyncTurn, AsyncWatch
+from kairos.client import Client, Session, Turn, Watch
 from kairos.errors import (
     Aborted,
     AlreadyExists,
@@ -39,6 +39,7 @@ from kairos.events import (
     FinalEvent,
     LogprobsEvent,
     ReasoningEvent,
+    SessionEvent,
     TextEvent,
     ToolCallEvent,
 )
@@ -49,11 +50,12 @@ from kairos.version import abi_version, layout_hash, library_version
 __version__ = "0.1.0"
 
 __all__ = [
-    "Aborted", "AcceptedEvent", "AlreadyExists", "AsyncClient", "AsyncTurn", "Cancelled", "Client",
-    "ContextFull", "DataLoss", "DeadlineExceeded", "ErrorEvent", "Event", "FailedPrecondition",
-    "FinalEvent", "Finish", "ForkedError", "Generation", "InternalError", "InvalidArgument",
-    "KairosError", "LogprobsEvent", "Message", "NotFound", "Phase", "Plan", "Reason",
-    "ReasoningEvent", "ResourceExhausted", "RingFull", "Session", "SessionInfo", "SidecarLost",
-    "StaleVersion", "TextEvent", "ToolCallEvent", "Turn", "TurnLabel", "TurnResult", "Unavailable",
-    "Unimplemented", "Usage", "abi_version", "layout_hash", "library_version",
+    "Aborted", "AcceptedEvent", "AlreadyExists", "AsyncClient", "AsyncTurn", "AsyncWatch",
+    "Cancelled", "Client", "ContextFull", "DataLoss", "DeadlineExceeded", "ErrorEvent", "Event",
+    "FailedPrecondition", "FinalEvent", "Finish", "ForkedError", "Generation", "InternalError",
+    "InvalidArgument", "KairosError", "LogprobsEvent", "Message", "NotFound", "Phase", "Plan",
+    "Reason", "ReasoningEvent", "ResourceExhausted", "RingFull", "Session", "SessionEvent",
+    "SessionInfo", "SidecarLost", "StaleVersion", "TextEvent", "ToolCallEvent", "Turn", "TurnLabel",
+    "TurnResult", "Unavailable", "Unimplemented", "Usage", "Watch", "abi_version", "layout_hash",
+    "library_version",
 ]

@@ -8,14 +8,15 @@ blocking; use AsyncClient.client for them, in an executor where even that is too
 from __future__ import annotations
 
 import asyncio
+import collections
 import ctypes
 from types import TracebackType
-from typing import Any, AsyncIterator, Sequence
+from typing import Any, AsyncIterator, Deque, Sequence
 
 from kairos import events as _events
-from kairos.client import Client, Turn
+from kairos.client import Client, Turn, Watch
 from kairos.errors import Cancelled, KairosError, RingFull, check
-from kairos.events import ErrorEvent, Event, TextEvent
+from kairos.events import ErrorEvent, Event, SessionEvent, TextEvent
 from kairos.native import lib
 from kairos.options import MessageLike
 from kairos.records import TurnResult
@@ -28,6 +29,7 @@ class AsyncClient:
         self._loop = asyncio.get_running_loop()
         self.client = Client(socket_path, **options)
         self._turns: dict[int, AsyncTurn] = {}
+        self._watch: AsyncWatch | None = None
         self._room = asyncio.Event()
         self._failure: KairosError | None = None
         self._fd = self.client.fileno()
@@ -47,6 +49,15 @@ class AsyncClient:
         self.client.close()
         for turn in self._turns.values():
             turn._queue.put_nowait(None)
+        if self._watch is not None:
+            self._watch._end(Cancelled("the client was closed"))
+
+    def watch(self) -> AsyncWatch:
+        """As Client.watch(), with `async for`."""
+        if self._watch is not None:
+            self._watch.close()
+        self._watch = AsyncWatch(self)
+        return self._watch
 
     async def submit(self, messages: MessageLike | Sequence[MessageLike] = (),
                      **options: Any) -> AsyncTurn:
@@ -72,12 +83,16 @@ class AsyncClient:
         while True:
             try:
                 if check(lib.kairos_event_next(self.client._handle, 0, ctypes.byref(handle))) == 0:
+                    if self._watch is not None:
+                        self._watch._drain()
                     return
                 event = _events.take(handle)
             except KairosError as error:
                 # Every open turn has had its own error event by now.
                 self._failure = error
                 self._loop.remove_reader(self._fd)
+                if self._watch is not None:
+                    self._watch._end(error)
                 return
             turn = self._turns.get(event.request_id)
             if turn is not None:
@@ -128,3 +143,48 @@ class AsyncTurn:
     async def read(self) -> str:
         """Waits for the end and returns the whole text."""
         return "".join([e.text async for e in self if isinstance(e, TextEvent)])
+
+
+class AsyncWatch:
+    """Like Watch, with `async for`."""
+
+    _UNREAD_MAX = 1024
+
+    def __init__(self, owner: AsyncClient) -> None:
+        self._owner = owner
+        self._inner = Watch(owner.client)
+        self._unread: Deque[SessionEvent] = collections.deque()
+        self._ready = asyncio.Event()
+        self._failure: KairosError | None = None
+
+    def close(self) -> None:
+        """Ends the watch and its iteration."""
+        self._owner._watch = None
+        self._inner.close()
+        self._ready.set()
+
+    def _end(self, failure: KairosError) -> None:
+        self._failure = failure
+        self._ready.set()
+
+    def _drain(self) -> None:
+        while (event := self._inner.next(0)) is not None:
+            if len(self._unread) >= self._UNREAD_MAX:
+                self._unread.clear()
+                event = SessionEvent(0, 0, None, True)
+            self._unread.append(event)
+        self._ready.set()
+
+    def __aiter__(self) -> AsyncIterator[SessionEvent]:
+        return self._events()
+
+    async def _events(self) -> AsyncIterator[SessionEvent]:
+        while True:
+            while self._unread:
+                yield self._unread.popleft()
+            if self._failure is not None:
+                raise self._failure
+            if self._owner._watch is not self:
+                return
+            self._ready.clear()
+            await self._ready.wait()

@@ -17,10 +17,13 @@ from typing import Any, Deque, Iterator, Mapping, Sequence
 
 from kairos import events as _events
 from kairos.errors import DeadlineExceeded, RingFull, check
-from kairos.events import AcceptedEvent, ErrorEvent, Event, FinalEvent, TextEvent
+from kairos.events import AcceptedEvent, ErrorEvent, Event, FinalEvent, SessionEvent, TextEvent
 from kairos.native import ClientOptions, SessionOptions, SessionStruct, lib, string, text_of
 from kairos.options import Generation, MessageLike, NativeTurn, VERSION_ANY, as_json
 from kairos.records import SessionInfo, TurnResult
+
+
+WATCH_SESSIONS = 1
 
 
 def timeout_ms(seconds: float | None) -> int:
@@ -114,6 +117,10 @@ class Client:
             if count < page:
                 return
 
+    def watch(self) -> Watch:
+        """Changes of version or phase of all sessions of this uid and namespace, from now on."""
+        return Watch(self)
+
     # -- turns --
 
     def submit(self, messages: MessageLike | Sequence[MessageLike] = (), *, session_id: int = 0,
@@ -183,6 +190,46 @@ class Client:
             if event is not None and event.request_id in self._mail:
                 self._mail[event.request_id].append(event)
             self._lock.notify_all()
+
+
+class Watch:
+    """Iterating waits for changes and yields them, until close(), which leaving `with` calls.
+
+    A client has one watch. What was before it is in Client.sessions(), asked for after watch().
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._closed = False
+        check(lib.kairos_watch(client._handle, WATCH_SESSIONS, client._timeout_ms()))
+
+    def next(self, timeout: float | None = None) -> SessionEvent | None:
+        """The next change; None on time-out."""
+        handle = ctypes.c_void_p()
+        if check(lib.kairos_watch_next(self.client._handle, timeout_ms(timeout),
+                                       ctypes.byref(handle))) == 0:
+            return None
+        event = _events.take(handle)
+        assert isinstance(event, SessionEvent)
+        return event
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            check(lib.kairos_watch(self.client._handle, 0, self.client._timeout_ms()))
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[SessionEvent]:
+        while not self._closed:
+            event = self.next()
+            if event is not None:
+                yield event
 
 
 class Session:
@@ -304,4 +351,4 @@ class Turn:
         return "".join(self.texts())
 
 
-__all__ = ["Client", "RingFull", "Session", "Turn"]
+__all__ = ["Client", "RingFull", "Session", "Turn", "Watch"]

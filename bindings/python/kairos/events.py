@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events of a turn, copied out of the library's memory."""
+"""Events of turns and watched sessions, copied out of the library's memory."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kairos.errors import KairosError, check, make_error
-from kairos.native import FinalStruct, lib, text_of
-from kairos.records import TurnResult
+from kairos.native import FinalStruct, SessionStruct, lib, text_of
+from kairos.records import SessionInfo, TurnResult
 
-ACCEPTED, TEXT, TOOL_CALL, LOGPROBS, FINAL, ERROR, REPLY, REASONING = range(1, 9)
+ACCEPTED, TEXT, TOOL_CALL, LOGPROBS, FINAL, ERROR, REPLY, REASONING, SESSION = range(1, 10)
+SKIPPED = 24
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,18 @@ class ErrorEvent(Event):
         return make_error(self.code, self.detail, self.message)
 
 
+@dataclass(frozen=True)
+class SessionEvent(Event):
+    """A session that is watched has another version or phase.
+
+    Of a deleted session only id and phase are told. `skipped`: earlier changes were left out, since
+    they were not read in time; without `info` those of some sessions were, so list them again.
+    """
+
+    info: SessionInfo | None
+    skipped: bool
+
+
 def _tokens(handle: ctypes.c_void_p) -> tuple[int, ...]:
     count = ctypes.c_uint32()
     first = lib.kairos_event_tokens(handle, ctypes.byref(count))
@@ -91,6 +104,12 @@ def _final(handle: ctypes.c_void_p) -> TurnResult:
     numbers = FinalStruct(struct_size=ctypes.sizeof(FinalStruct))
     check(lib.kairos_event_final(handle, ctypes.byref(numbers)))
     return TurnResult.from_struct(numbers)
+
+
+def _summary(handle: ctypes.c_void_p) -> SessionInfo:
+    state = SessionStruct(struct_size=ctypes.sizeof(SessionStruct))
+    check(lib.kairos_event_summary(handle, ctypes.byref(state)))
+    return SessionInfo.from_struct(state)
 
 
 def take(handle: ctypes.c_void_p) -> Event:
@@ -116,6 +135,9 @@ def take(handle: ctypes.c_void_p) -> Event:
         if kind == ERROR:
             return ErrorEvent(request, session, lib.kairos_event_code(handle),
                               lib.kairos_event_detail(handle), text)
+        if kind == SESSION:
+            return SessionEvent(request, session, _summary(handle) if session else None,
+                                lib.kairos_event_detail(handle) == SKIPPED)
         return Event(request, session)
     finally:
         lib.kairos_event_release(handle)

@@ -151,6 +151,9 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "kairos_event_text": (String, [_EVENT]),
     "kairos_event_tokens": (POINTER(c_int32), [_EVENT, POINTER(c_uint32)]),
     "kairos_event_final": (c_int32, [_EVENT, POINTER(FinalStruct)]),
+    "kairos_event_summary": (c_int32, [_EVENT, POINTER(SessionStruct)]),
+    "kairos_watch": (c_int32, [_HANDLE, c_uint32, c_int32]),
+    "kairos_watch_next": (c_int32, [_HANDLE, c_int32, POINTER(_EVENT)]),
 }
 
 

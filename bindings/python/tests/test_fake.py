@@ -212,6 +212,31 @@ class Async(FakeSidecarTest):
 
         self.assertEqual(self.run_async(body()), [4000] * 40)
 
+    def test_watched_states_are_bounded_and_end_with_the_sidecar(self):
+        async def body():
+            async with kairos.AsyncClient(self.path) as client:
+                watch = client.watch()
+                await (await client.submit("states 3")).read()
+                versions = []
+                async for event in watch:
+                    versions.append(event.info.version)
+                    if len(versions) == 3:
+                        break
+                self.assertEqual(versions, [1, 2, 3])
+                await (await client.submit("states 100000")).read()
+                events = []
+                with self.assertRaises(kairos.SidecarLost):
+                    lost = await client.submit("die")
+                    await lost.read()
+                with self.assertRaises(kairos.SidecarLost):
+                    async for event in watch:
+                        events.append(event)
+                self.assertLessEqual(len(events), 1024)
+                self.assertTrue(any(event.skipped for event in events))
+                self.assertIn(100000, [event.info.version for event in events if event.info])
+
+        self.run_async(body())
+
     def test_cancel_and_errors(self):
         async def body():
             async with kairos.AsyncClient(self.path) as client:

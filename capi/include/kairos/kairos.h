@@ -12,9 +12,9 @@
  *     kairos_*_init() function or KAIROS_INIT. Reserved fields are zero. Fields are only ever appended.
  *  3. Strings are UTF-8, not terminated, and copied. Null with size 0 means "not given".
  *  4. Memory that the library hands out is an event; free it with kairos_event_release().
- *  5. Threads: every call on a kairos_client_t may come from any thread, except that close must be the
- *     last one to start; a thread blocked in a call when close begins returns -KAIROS_CANCELLED.
- *     An event belongs to one thread at a time. No call takes callbacks and no thread is started.
+ *  5. Threads: calls on a kairos_client_t may come from any thread, but close must be the last to start;
+ *     a thread blocked in a call when close begins returns -KAIROS_CANCELLED. An event belongs to one
+ *     thread at a time. No call takes callbacks and no thread is started.
  *  6. Fork: a child cannot use its parent's clients (KAIROS_DETAIL_FORKED). Open one after the fork.
  *  7. Blocking: calls with timeout_ms block at most that long (-1: without limit); others never.
  */
@@ -66,6 +66,7 @@ extern "C" {
 #define KAIROS_DETAIL_KV_FULL 14        /* this turn cannot fit the configured KV memory */
 #define KAIROS_DETAIL_TEMPLATE 15       /* the chat template refused or ran out of budget */
 #define KAIROS_DETAIL_GRAMMAR 23        /* tool schema or constraint cannot be enforced; the text says why */
+#define KAIROS_DETAIL_SKIPPED 24        /* of a session event: earlier changes were left out */
 /* Of a text event: the text is a tool call that could not be read, as the model wrote it. */
 #define KAIROS_DETAIL_CALL_MALFORMED 16    /* not JSON, or not the model's notation of calls */
 #define KAIROS_DETAIL_CALL_NO_NAME 17
@@ -78,17 +79,14 @@ extern "C" {
 typedef struct kairos_client kairos_client_t;
 typedef struct kairos_event kairos_event_t;
 
-typedef struct kairos_string {
-  const char* data;
-  uint64_t size; /* bytes */
-} kairos_string_t;
+typedef struct kairos_string { const char* data; uint64_t size; /* bytes */ } kairos_string_t;
 
 /* ---- Library ---------------------------------------------------------------------------------- */
 KAIROS_API uint32_t kairos_abi_version(void);   /* of the library, compare KAIROS_ABI_VERSION */
 KAIROS_API uint64_t kairos_layout_hash(void);   /* of the shared segment layout it speaks */
 KAIROS_API const char* kairos_version(void);    /* "1.0.0", static */
 KAIROS_API const char* kairos_strerror(int32_t code); /* either sign; static, never null */
-/* Copies this thread's last error text, always terminated; returns its full size in bytes. */
+/* Copies this thread's last error text, terminated; returns its full size in bytes. */
 KAIROS_API int64_t kairos_last_error(char* buffer, size_t capacity);
 KAIROS_API int32_t kairos_last_detail(void);
 
@@ -110,18 +108,16 @@ KAIROS_API void kairos_client_options_init(kairos_client_options_t* options);
 KAIROS_API int32_t kairos_client_open(const kairos_client_options_t* options, kairos_client_t** client);
 /* Detaches and frees. The sidecar cancels this client's open turns; sessions stay. Null is allowed. */
 KAIROS_API void kairos_client_close(kairos_client_t* client);
-/* A descriptor that polls readable when kairos_event_next() may have something. Owned by the client.
- * Read events until 0 is returned before waiting on it again. */
+/* A descriptor, owned by the client, that polls readable when kairos_event_next() or _watch_next() may
+ * have something. Read until they return 0 before waiting on it again. */
 KAIROS_API int32_t kairos_client_fd(kairos_client_t* client);
 /* Echo of 0..65536 bytes by the sidecar; returns nanoseconds. spin != 0 polls without sleeping. */
 KAIROS_API int64_t kairos_client_ping(kairos_client_t* client, uint32_t size, int32_t spin,
                                       int32_t timeout_ms);
 
 /* ---- Sessions --------------------------------------------------------------------------------- */
-
 #define KAIROS_FIDELITY_DEFAULT 0 /* sealed KV blocks in INT8 */
 #define KAIROS_FIDELITY_EXACT 1   /* all KV in 16 bits */
-
 #define KAIROS_PHASE_IDLE 0
 #define KAIROS_PHASE_RUNNING 1
 #define KAIROS_PHASE_WAITING_TOOL 2
@@ -193,16 +189,13 @@ KAIROS_API int32_t kairos_context_write(kairos_client_t* client, uint64_t sessio
                                         kairos_string_t json, uint64_t* new_version, int32_t timeout_ms);
 
 /* ---- Turns ------------------------------------------------------------------------------------ */
-
 #define KAIROS_VERSION_ANY (-1)
-
 /* kairos_turn_options.flags */
 #define KAIROS_TURN_WHOLE_HISTORY 1u /* messages are the whole dialogue: match it with what is stored */
 #define KAIROS_TURN_NO_GENERATE 2u   /* append and prefill only */
 #define KAIROS_TURN_NO_REUSE 4u      /* recompute everything, as a stateless server would */
 #define KAIROS_TURN_ONE_CALL 8u      /* at most one tool call in the reply; otherwise up to 8 */
 #define KAIROS_TURN_MOVE_MODEL 16u   /* the session goes over to `model`: all is rendered anew */
-
 #define KAIROS_ON_CANCEL_COMMIT 0  /* keep the user's message and the text so far, marked cancelled */
 #define KAIROS_ON_CANCEL_DISCARD 1 /* leave the session as it was */
 
@@ -238,10 +231,8 @@ typedef struct kairos_message {
   kairos_string_t tool_calls_json; /* for role "assistant": JSON array, optional */
 } kairos_message_t;
 
-typedef struct kairos_logit_bias {
-  int32_t token;
-  float bias; /* added to the logit; -INFINITY bans */
-} kairos_logit_bias_t;
+/* The bias is added to the logit; -INFINITY bans. */
+typedef struct kairos_logit_bias { int32_t token; float bias; } kairos_logit_bias_t;
 
 typedef struct kairos_generation {
   uint32_t struct_size;
@@ -296,22 +287,20 @@ KAIROS_API int32_t kairos_turn_submit(kairos_client_t* client, const kairos_turn
 KAIROS_API int32_t kairos_turn_cancel(kairos_client_t* client, uint64_t request_id);
 
 /* ---- Events ----------------------------------------------------------------------------------- */
-
 #define KAIROS_EVENT_ACCEPTED 1  /* session id and base version are known; the turn is queued */
-#define KAIROS_EVENT_TEXT 2      /* kairos_event_text: whole UTF-8 characters, without the markup of
-                                    calls; kairos_event_tokens: those generated since, markup too;
-                                    kairos_event_detail: 0, or a KAIROS_DETAIL_CALL_* */
-#define KAIROS_EVENT_TOOL_CALL 3 /* kairos_event_text: {"id","name","arguments"} */
-#define KAIROS_EVENT_LOGPROBS 4  /* kairos_event_text: JSON of tokens and alternatives */
+#define KAIROS_EVENT_TEXT 2      /* whole UTF-8 characters, without the markup of calls; tokens: those
+                                    generated since, markup too; detail: a KAIROS_DETAIL_CALL_*, or 0 */
+#define KAIROS_EVENT_TOOL_CALL 3 /* text: {"id","name","arguments"} */
+#define KAIROS_EVENT_LOGPROBS 4  /* text: JSON of tokens and alternatives */
 #define KAIROS_EVENT_FINAL 5     /* kairos_event_final; the last event of a turn that was accepted */
 #define KAIROS_EVENT_ERROR 6     /* code, detail, text; the last event of a turn that was not done */
 #define KAIROS_EVENT_REPLY 7     /* result of a blocking call */
 #define KAIROS_EVENT_REASONING 8 /* as a text event: what the model thinks before it answers */
+#define KAIROS_EVENT_SESSION 9   /* kairos_event_summary; of kairos_watch_next alone */
 
 #define KAIROS_PLAN_FULL_COMPUTE 1
 #define KAIROS_PLAN_CONTINUATION 2
 #define KAIROS_PLAN_LIGHTWEIGHT_REFINE 3
-
 #define KAIROS_LABEL_UNKNOWN 0
 #define KAIROS_LABEL_NEW_TOPIC 1
 #define KAIROS_LABEL_CONTINUATION 2
@@ -388,8 +377,19 @@ KAIROS_API int32_t kairos_event_detail(const kairos_event_t* event);
 /* Valid until the event is released. */
 KAIROS_API kairos_string_t kairos_event_text(const kairos_event_t* event);
 KAIROS_API const int32_t* kairos_event_tokens(const kairos_event_t* event, uint32_t* count);
-/* Copies min(out->struct_size, known) bytes; -KAIROS_FAILED_PRECONDITION if not a final event. */
+/* Copies min(out->struct_size, known) bytes; -KAIROS_FAILED_PRECONDITION if not an event of that type. */
 KAIROS_API int32_t kairos_event_final(const kairos_event_t* event, kairos_final_t* out);
+KAIROS_API int32_t kairos_event_summary(const kairos_event_t* event, kairos_session_t* out);
+
+/* ---- Watching --------------------------------------------------------------------------------- */
+#define KAIROS_WATCH_SESSIONS 1u
+/* Says what kairos_watch_next() is to tell from now on (0: nothing more): changes of version or phase
+ * of every session of this uid and namespace, also by this client. For what was before, list them then. */
+KAIROS_API int32_t kairos_watch(kairos_client_t* client, uint32_t flags, int32_t timeout_ms);
+/* Next KAIROS_EVENT_SESSION: 1 and *event, or 0 on time-out. Of a deleted session only id and phase
+ * (KAIROS_PHASE_CLOSED) are told. Whoever reads slowly gets the latest state of each session, with
+ * KAIROS_DETAIL_SKIPPED; with session 0 that means: sessions were left out, list them again. */
+KAIROS_API int32_t kairos_watch_next(kairos_client_t* client, int32_t timeout_ms, kairos_event_t** event);
 
 #define KAIROS_INIT(object, init_function) (init_function)(&(object))
 

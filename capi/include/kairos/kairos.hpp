@@ -261,13 +261,29 @@ class Client {
     if (attachment_ != nullptr) attachment_->Close();
   }
 
-  // A descriptor that polls readable when Next() may have something. Owned by the client. Call
-  // Next(0ms) until it gives none before waiting on it again.
+  // A descriptor that polls readable when Next() or NextState() may have something. Owned by the
+  // client. Call them with 0ms until they give none before waiting on it again.
   int fd() { return detail::Check(kairos_client_fd(attachment().handle())); }
 
   // The next event of any turn, error events included; none on time-out. For event loops: dispatch
   // by Event::request(), and keep the Turn objects, since a turn ends with its object.
   std::optional<Event> Next(Milliseconds timeout) { return attachment().Next(0, timeout); }
+
+  // Says whether NextState() is to tell, from now on, of changes of version or phase of every
+  // session of this uid and namespace. For what was before, call Sessions() then.
+  void Watch(bool on = true) {
+    detail::Check(kairos_watch(attachment().handle(), on ? KAIROS_WATCH_SESSIONS : 0,
+                               attachment().call_timeout_ms()));
+  }
+  // The next of them; none on time-out. Whoever reads slowly gets the latest state of each
+  // session, see Event::skipped().
+  std::optional<Event> NextState(Milliseconds timeout = kForever) {
+    kairos_event_t* event = nullptr;
+    const int32_t count = detail::Check(
+        kairos_watch_next(attachment().handle(), detail::TimeoutMs(timeout), &event));
+    if (count == 0) return std::nullopt;
+    return Event(event);
+  }
 
   // Queues a turn; see Session::Submit(). Without options.session_id the sidecar makes a session,
   // which Turn::session_id() names.

@@ -128,6 +128,7 @@ enum class EventType : int32_t {
   kError = KAIROS_EVENT_ERROR,
   kReply = KAIROS_EVENT_REPLY,
   kReasoning = KAIROS_EVENT_REASONING,
+  kSession = KAIROS_EVENT_SESSION,
 };
 
 // A view of an event's tokens, for range-for; valid as long as the event.
@@ -175,8 +176,8 @@ inline int32_t TimeoutMs(Milliseconds timeout) noexcept {
 
 }  // namespace detail
 
-// One event of a turn; frees it. Accessors of an empty one give 0 and empty views, as kairos.h
-// does.
+// One event of a turn, or of Client::NextState(); frees it. Accessors of an empty one give 0 and
+// empty views, as kairos.h does.
 class Event {
  public:
   Event() noexcept = default;
@@ -210,6 +211,15 @@ class Event {
     detail::Check(kairos_event_final(get(), &out));
     return out;
   }
+  // Throws KAIROS_FAILED_PRECONDITION where this is not the state of a session.
+  kairos_session_t summary() const {
+    kairos_session_t out{};
+    out.struct_size = sizeof(out);
+    detail::Check(kairos_event_summary(get(), &out));
+    return out;
+  }
+  // Of a session's state: earlier changes were left out, with session_id() 0 those of any session.
+  bool skipped() const noexcept { return kairos_event_detail(get()) == KAIROS_DETAIL_SKIPPED; }
   // Throws what an error event says; does nothing for all others.
   void ThrowIfError() const {
     if (type() != EventType::kError) return;

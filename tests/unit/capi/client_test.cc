@@ -447,5 +447,178 @@ TEST_F(ClientTest, RecordOfAnUnknownTypeEndsTheAttachment) {
   EXPECT_EQ(kairos_last_detail(), KAIROS_DETAIL_PROTOCOL);
 }
 
+// ---- Watching -----------------------------------------------------------------------------------
+
+Event NextState(kairos_client_t* client, int32_t timeout_ms = kPatienceMs) {
+  kairos_event_t* event = nullptr;
+  kairos_watch_next(client, timeout_ms, &event);
+  return Event(event);
+}
+
+// Has the sidecar send states, and waits until they were read from the ring.
+void SendStates(kairos_client_t* client, int count) {
+  uint64_t request = 0;
+  ASSERT_EQ(Submit(client, "states " + std::to_string(count), &request), 0);
+  TypesOfTurn(client, request);
+}
+
+TEST_F(ClientTest, WatchedStatesComeInOrderApartFromTheEventsOfTurns) {
+  ASSERT_EQ(kairos_watch(client_, KAIROS_WATCH_SESSIONS, kPatienceMs), 0) << LastError();
+  SendStates(client_, 5);
+
+  for (uint64_t i = 1; i <= 5; ++i) {
+    const Event event = NextState(client_);
+    ASSERT_NE(event, nullptr);
+    EXPECT_EQ(kairos_event_type(event.get()), KAIROS_EVENT_SESSION);
+    EXPECT_EQ(kairos_event_request(event.get()), 0u);
+    EXPECT_EQ(kairos_event_detail(event.get()), 0);
+    kairos_session_t state{};
+    state.struct_size = sizeof(state);
+    ASSERT_EQ(kairos_event_summary(event.get(), &state), 0);
+    EXPECT_EQ(state.id, kairos_event_session(event.get()));
+    EXPECT_EQ(state.version, i);
+  }
+  EXPECT_EQ(NextState(client_, 0), nullptr);
+}
+
+TEST_F(ClientTest, AnUnreadWatchKeepsTheLatestStateOfEachSessionAndStopsNoCall) {
+  ASSERT_EQ(kairos_watch(client_, KAIROS_WATCH_SESSIONS, kPatienceMs), 0);
+  SendStates(client_, 100'000);
+  EXPECT_GE(kairos_client_ping(client_, 8, 0, kPatienceMs), 0) << LastError();
+
+  uint64_t latest[4] = {};
+  bool skipped[4] = {};
+  size_t count = 0;
+  while (const Event event = NextState(client_, 0)) {
+    const uint64_t session = kairos_event_session(event.get());
+    ASSERT_LE(session, 3u);
+    EXPECT_GT(kairos_event_version(event.get()), latest[session]) << "never backwards";
+    latest[session] = kairos_event_version(event.get());
+    skipped[session] = kairos_event_detail(event.get()) == KAIROS_DETAIL_SKIPPED;
+    ++count;
+  }
+
+  EXPECT_EQ(count, 1024u);
+  for (uint64_t session = 1; session <= 3; ++session) {
+    EXPECT_GT(latest[session], 99'997u);
+    EXPECT_TRUE(skipped[session]);
+  }
+}
+
+TEST_F(ClientTest, NothingIsHeardBeforeWatchingNorAfterIt) {
+  EXPECT_EQ(NextState(client_, 0), nullptr);
+  EXPECT_EQ(LastError(), "nothing is watched; call kairos_watch first");
+  SendStates(client_, 3);
+  ASSERT_EQ(kairos_watch(client_, KAIROS_WATCH_SESSIONS, kPatienceMs), 0);
+  EXPECT_EQ(NextState(client_, 0), nullptr);
+  SendStates(client_, 3);
+  ASSERT_EQ(kairos_watch(client_, 0, kPatienceMs), 0);
+
+  kairos_event_t* event = nullptr;
+  EXPECT_EQ(kairos_watch_next(client_, 0, &event), -KAIROS_FAILED_PRECONDITION);
+  EXPECT_EQ(kairos_watch(client_, 2, kPatienceMs), -KAIROS_INVALID_ARGUMENT);
+}
+
+TEST_F(ClientTest, DescriptorShowsWatchedStates) {
+  ASSERT_EQ(kairos_watch(client_, KAIROS_WATCH_SESSIONS, kPatienceMs), 0);
+  pollfd entry{kairos_client_fd(client_), POLLIN, 0};
+  ASSERT_GE(entry.fd, 0);
+  SendStates(client_, 2);
+
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(poll(&entry, 1, kPatienceMs), 1);
+    EXPECT_NE(NextState(client_, 0), nullptr);
+  }
+  EXPECT_EQ(NextState(client_, 0), nullptr);
+  EXPECT_EQ(poll(&entry, 1, 0), 0);
+}
+
+TEST_F(ClientTest, AWaitingWatcherHearsOfTheSidecarsDeath) {
+  ASSERT_EQ(kairos_watch(client_, KAIROS_WATCH_SESSIONS, kPatienceMs), 0);
+  std::thread watcher([&] {
+    kairos_event_t* event = nullptr;
+    EXPECT_EQ(kairos_watch_next(client_, -1, &event), -KAIROS_UNAVAILABLE);
+  });
+
+  sidecar_.DropClients();
+
+  watcher.join();
+}
+
+TEST(Watch, OfAnOlderSidecarIsRefusedWithoutAskingIt) {
+  FakeSidecar old("", 0);
+  kairos_client_t* client = OpenClient(old.path());
+
+  EXPECT_EQ(kairos_watch(client, KAIROS_WATCH_SESSIONS, kPatienceMs), -KAIROS_UNIMPLEMENTED);
+  EXPECT_GE(kairos_client_ping(client, 8, 0, kPatienceMs), 0);
+  kairos_client_close(client);
+}
+
+// ---- What was read before -----------------------------------------------------------------------
+
+std::string ReadContext(kairos_client_t* client, uint64_t session, uint64_t version = 0) {
+  kairos_event_t* event = nullptr;
+  EXPECT_EQ(kairos_context_read(client, session, version, &event, kPatienceMs), 0) << LastError();
+  const Event owned(event);
+  return std::to_string(kairos_event_version(event)) + Text(owned);
+}
+
+uint64_t SessionWithContext(kairos_client_t* client, const std::string& json) {
+  uint64_t session = 0;
+  EXPECT_EQ(kairos_session_create(client, nullptr, &session, kPatienceMs), 0);
+  EXPECT_EQ(kairos_context_write(client, session, KAIROS_VERSION_ANY, {json.data(), json.size()},
+                                 nullptr, kPatienceMs), 0);
+  return session;
+}
+
+TEST_F(ClientTest, ReadsAgainWhatDidNotChangeWithoutItsText) {
+  const uint64_t session = SessionWithContext(client_, "{\"a\":1}");
+  ASSERT_EQ(ReadContext(client_, session), "1{\"a\":1}");
+  ASSERT_EQ(sidecar_.not_changed(), 0u);
+
+  EXPECT_EQ(ReadContext(client_, session), "1{\"a\":1}");
+  EXPECT_EQ(ReadContext(client_, session, 1), "1{\"a\":1}");
+  EXPECT_EQ(sidecar_.not_changed(), 2u);
+
+  // By another client, so that this one cannot know.
+  kairos_client_t* other = OpenClient(sidecar_.path());
+  ASSERT_EQ(kairos_context_write(other, session, 1, {"{}", 2}, nullptr, kPatienceMs), 0);
+  EXPECT_EQ(ReadContext(client_, session), "2{}");
+  EXPECT_EQ(ReadContext(client_, session), "2{}");
+  EXPECT_EQ(sidecar_.not_changed(), 3u);
+  ASSERT_EQ(kairos_session_delete(other, session, kPatienceMs), 0);
+  kairos_event_t* event = nullptr;
+  EXPECT_EQ(kairos_context_read(client_, session, 0, &event, kPatienceMs), -KAIROS_NOT_FOUND);
+  kairos_client_close(other);
+}
+
+TEST_F(ClientTest, KeepsABoundedNumberOfTextsAndTheLatestUsed) {
+  std::vector<uint64_t> sessions;
+  for (int i = 0; i < 70; ++i) sessions.push_back(SessionWithContext(client_, "{}"));
+  for (const uint64_t session : sessions) ReadContext(client_, session);
+
+  for (const uint64_t session : {sessions[69], sessions[6]}) ReadContext(client_, session);
+  EXPECT_EQ(sidecar_.not_changed(), 2u);
+  ReadContext(client_, sessions[5]);
+  EXPECT_EQ(sidecar_.not_changed(), 2u) << "the 65th latest is not kept";
+}
+
+TEST_F(ClientTest, KeepsABoundedNumberOfBytes) {
+  const std::string large = "\"" + std::string(900'000, 'x') + "\"";
+  const std::string huge = "\"" + std::string(1u << 20, 'x') + "\"";
+  std::vector<uint64_t> sessions;
+  for (int i = 0; i < 5; ++i) sessions.push_back(SessionWithContext(client_, large));
+  const uint64_t too_large = SessionWithContext(client_, huge);
+  for (const uint64_t session : sessions) EXPECT_EQ(ReadContext(client_, session), "1" + large);
+  EXPECT_EQ(ReadContext(client_, too_large), "1" + huge);
+
+  EXPECT_EQ(ReadContext(client_, sessions[4]), "1" + large);
+  EXPECT_EQ(ReadContext(client_, sessions[1]), "1" + large);
+  EXPECT_EQ(sidecar_.not_changed(), 2u);
+  EXPECT_EQ(ReadContext(client_, sessions[0]), "1" + large);
+  EXPECT_EQ(ReadContext(client_, too_large), "1" + huge);
+  EXPECT_EQ(sidecar_.not_changed(), 2u);
+}
+
 }  // namespace
 }  // namespace kairos

@@ -370,6 +370,24 @@ TEST_F(CppClient, LostSidecarEndsEveryTurnOnce) {
             KAIROS_DETAIL_SIDECAR_LOST);
 }
 
+TEST_F(CppClient, WatchedStatesComeWhileATurnIsRead) {
+  EXPECT_EQ(ErrorOf([&] { client_.NextState(Milliseconds(0)); }).code(),
+            KAIROS_FAILED_PRECONDITION);
+  client_.Watch();
+  Turn turn = session_.Submit("states 2");
+  for (const Event& event : turn) EXPECT_NE(event.type(), EventType::kSession);
+
+  for (uint64_t version = 1; version <= 2; ++version) {
+    const std::optional<Event> state = client_.NextState();
+    ASSERT_TRUE(state.has_value());
+    EXPECT_EQ(state->type(), EventType::kSession);
+    EXPECT_EQ(state->summary().version, version);
+    EXPECT_FALSE(state->skipped());
+  }
+  EXPECT_FALSE(client_.NextState(Milliseconds(0)).has_value());
+  client_.Watch(false);
+}
+
 // Every object is used and destroyed in the child, while threads of the parent wait.
 TEST_F(CppClient, ForkedChildIsRefusedAndDestroysItsCopies) {
   Turn turn = session_.Submit("hang");

@@ -16,7 +16,8 @@
 
 namespace kairos {
 
-FakeSidecar::FakeSidecar(std::string path) : path_(std::move(path)) {
+FakeSidecar::FakeSidecar(std::string path, uint64_t features)
+    : path_(std::move(path)), features_(features) {
   if (path_.empty()) {
     char folder[] = "/tmp/kairos-fake-XXXXXX";
     KAIROS_CHECK(mkdtemp(folder) != nullptr);
@@ -102,6 +103,7 @@ void FakeSidecar::Attach(Connection& connection) {
     return;
   }
   AttachOffer offer;
+  offer.features = features_;
   offer.request_bytes_max = kRequestBytesMax;
   offer.reply_bytes_max = kReplyBytesMax;
   const Result<AttachAnswer> answer = Negotiate(*hello, offer, 1);
@@ -198,6 +200,7 @@ void FakeSidecar::Handle(Connection& connection, const RingMessage& message) {
     case RecordType::kContextWrite: return HandleContextWrite(connection, id, message.payload);
     case RecordType::kTurnSubmit: return HandleTurn(connection, id, message.payload);
     case RecordType::kTurnCancel: return HandleCancel(connection, id, message.payload);
+    case RecordType::kWatch: return Reply(connection, RecordType::kResult, id, {});
     default: return HandleSession(connection, type, id, message.payload);
   }
 }
@@ -261,7 +264,7 @@ void FakeSidecar::HandleSession(Connection& connection, RecordType type, uint64_
   const auto found = sessions_.find(request->session_id);
   if (found == sessions_.end()) return Refuse(connection, id, KAIROS_NOT_FOUND, 0, "no session");
   Session& session = found->second;
-  fields.version = session.version;
+  const uint64_t session_version = fields.version = session.version;
   std::string text;
   switch (type) {
     case RecordType::kSessionFork: {
@@ -280,6 +283,12 @@ void FakeSidecar::HandleSession(Connection& connection, RecordType type, uint64_
     case RecordType::kSessionOpen:
     case RecordType::kSessionStat: records.push_back(Describe(found->first, session)); break;
     default: break;
+  }
+  if (request->known_version != 0 && request->known_version == session_version &&
+      (request->version == 0 || request->version == session_version)) {
+    text.clear();
+    fields.detail = kNotChanged;
+    not_changed_.fetch_add(1, std::memory_order_acq_rel);
   }
   fields.text = text;
   fields.sessions = records;
@@ -326,6 +335,20 @@ void FakeSidecar::AnswerTurn(Connection& connection, uint64_t id, uint64_t sessi
     Flush(connection);
     connection.dead = true;
     return;
+  }
+  if (text.starts_with("states ")) {
+    const uint64_t count = std::stoull(text.substr(7));
+    for (uint64_t i = 1; i <= count; ++i) {
+      kairos_session_t state{};
+      state.struct_size = sizeof(state);
+      state.id = (i - 1) % 3 + 1;
+      state.version = i;
+      ReplyFields record;
+      record.session_id = state.id;
+      record.version = i;
+      record.sessions = {&state, 1};
+      Reply(connection, RecordType::kSession, 0, record);
+    }
   }
   if (text == "nonsense") {
     connection.queue.push_back({static_cast<RecordType>(50), id, Payload(8)});

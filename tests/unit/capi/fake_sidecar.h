@@ -9,6 +9,7 @@
 //   "logprobs"  a logprobs event
 //   "die"       closes the attachment without a last event
 //   "nonsense"  a record of a type that no client knows
+//   "states N"  N records of a session's state, of sessions 1, 2, 3, 1, ..., and of versions 1 to N
 //   else        echoes the message, one text event
 #pragma once
 
@@ -30,7 +31,7 @@ namespace kairos {
 class FakeSidecar {
  public:
   // Listens on a new path in the temporary folder, or on `path`.
-  explicit FakeSidecar(std::string path = "");
+  explicit FakeSidecar(std::string path = "", uint64_t features = kFeatureWatch);
   ~FakeSidecar();
 
   const std::string& path() const { return path_; }
@@ -41,6 +42,8 @@ class FakeSidecar {
   void Resume() { Order(kResume); }
   // Ends of attachments seen so far.
   uint32_t departures() const { return departures_.load(std::memory_order_acquire); }
+  // Reads that were answered without text.
+  uint64_t not_changed() const { return not_changed_.load(std::memory_order_acquire); }
   uint64_t requests() const { return requests_.load(std::memory_order_acquire); }
 
  private:
@@ -89,6 +92,7 @@ class FakeSidecar {
   kairos_session_t Describe(uint64_t id, const Session& session) const;
 
   std::string path_;
+  const uint64_t features_;
   std::string folder_;  // made by us, removed at the end
   Descriptor listener_;
   Descriptor wake_;
@@ -100,6 +104,7 @@ class FakeSidecar {
   std::atomic<uint32_t> obeyed_{0};
   std::atomic<uint32_t> departures_{0};
   std::atomic<uint64_t> requests_{0};
+  std::atomic<uint64_t> not_changed_{0};
   std::thread thread_;
 };
 

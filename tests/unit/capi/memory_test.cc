@@ -12,8 +12,9 @@ namespace {
 constexpr int kAllocationsOfACallMax = 200;
 
 // Runs `call` with its first, second, ... allocation failing until it runs without a failure left.
+// `may_do_without`: some of what it allocates only makes later calls cheaper.
 template <typename CallBody>
-int FailEach(CallBody call) {
+int FailEach(CallBody call, bool may_do_without = false) {
   int failures = 0;
   for (int n = 1; n < kAllocationsOfACallMax; ++n) {
     FailAllocation(n);
@@ -23,6 +24,7 @@ int FailEach(CallBody call) {
       return failures;
     }
     ++failures;
+    if (may_do_without && result >= 0) continue;
     EXPECT_EQ(result, -KAIROS_RESOURCE_EXHAUSTED) << "allocation " << n << ": " << LastError();
   }
   ADD_FAILURE() << "the call never ran through";
@@ -82,6 +84,7 @@ TEST(Memory, LostTurnsKeepTheirErrorEventWhenAllocationsFail) {
 struct Call {
   const char* name;
   std::function<int64_t(kairos_client_t*, uint64_t session)> call;
+  bool may_do_without = false;
 };
 
 // Every call that waits for an answer, with good arguments.
@@ -111,11 +114,13 @@ std::vector<Call> CallsOfSession() {
       {"read",
        [text](auto* c, uint64_t s) {
          return text(kairos_context_read(c, s, 0, &event, kPatienceMs));
-       }},
+       },
+       true},
       {"messages",
        [text](auto* c, uint64_t s) {
          return text(kairos_session_messages(c, s, 0, &event, kPatienceMs));
-       }},
+       },
+       true},
       {"stat",
        [](auto* c, uint64_t s) { return kairos_session_stat(c, s, &records[0], kPatienceMs); }},
       {"list",
@@ -126,6 +131,19 @@ std::vector<Call> CallsOfSession() {
        [](auto* c, uint64_t s) { return kairos_session_rewind(c, s, 1, kPatienceMs); }},
       {"release",
        [](auto* c, uint64_t s) { return kairos_session_release(c, s, kPatienceMs); }},
+      {"read again",
+       [text](auto* c, uint64_t s) {
+         const int32_t first = text(kairos_context_write(c, s, 0, {"{}", 2}, &id, kPatienceMs));
+         if (first < 0 && kairos_last_detail() != KAIROS_DETAIL_STALE_VERSION) return first;
+         const int32_t read = text(kairos_context_read(c, s, 0, &event, kPatienceMs));
+         return read < 0 ? read : text(kairos_context_read(c, s, 0, &event, kPatienceMs));
+       },
+       true},
+      {"watch",
+       [](auto* c, uint64_t) {
+         const int32_t result = kairos_watch(c, KAIROS_WATCH_SESSIONS, kPatienceMs);
+         return result < 0 ? result : kairos_watch_next(c, 0, &event);
+       }},
       {"cancel", [](auto* c, uint64_t) { return kairos_turn_cancel(c, 1); }},
       {"fd", [](auto* c, uint64_t) { return kairos_client_fd(c); }},
       {"next", [](auto* c, uint64_t) { return kairos_event_next(c, 0, &event); }},
@@ -139,7 +157,7 @@ TEST(Memory, EveryCallSurvivesEveryFailedAllocation) {
     uint64_t session = 0;
     ASSERT_EQ(kairos_session_create(client, nullptr, &session, kPatienceMs), 0);
 
-    FailEach([&] { return one.call(client, session); });
+    FailEach([&] { return one.call(client, session); }, one.may_do_without);
 
     EXPECT_GT(kairos_client_ping(client, 65536, 0, kPatienceMs), 0) << one.name;
     EXPECT_EQ(kairos_session_open(client, session, nullptr, kPatienceMs), 0) << one.name;

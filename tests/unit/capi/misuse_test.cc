@@ -41,6 +41,8 @@ std::vector<Call> CallsOfClient() {
       {"submit", [](auto* c) { return Submit(c, "hello", &id); }},
       {"cancel", [](auto* c) { return kairos_turn_cancel(c, 1); }},
       {"next", [](auto* c) { return kairos_event_next(c, 0, &event); }},
+      {"watch", [](auto* c) { return kairos_watch(c, 0, 1); }},
+      {"watch next", [](auto* c) { return kairos_watch_next(c, 0, &event); }},
   };
 }
 
@@ -99,6 +101,8 @@ TEST(Misuse, NullOutputsAreRefused) {
       kairos_turn_submit(client, nullptr, nullptr),
       kairos_event_next(client, 0, nullptr),
       kairos_event_final(nullptr, nullptr),
+      kairos_event_summary(nullptr, &unsized_record),
+      kairos_watch_next(client, 0, nullptr),
   };
   for (size_t i = 0; i < std::size(results); ++i) {
     EXPECT_EQ(results[i], -KAIROS_INVALID_ARGUMENT) << "call " << i;

@@ -398,10 +398,52 @@ TEST(Records, SmallRequestsComeBackAsTheyWereGiven) {
   payload.pop_back();
   EXPECT_FALSE(DecodeSessionRequest(payload).ok());
 
+  EncodeWatch(1, &payload);
+  EXPECT_EQ(DecodeWatch(payload)->flags, 1u);
+  payload.pop_back();
+  EXPECT_FALSE(DecodeWatch(payload).ok());
+
   EncodeTurnCancel(77, &payload);
   EXPECT_EQ(DecodeTurnCancel(payload)->target, 77u);
   payload.pop_back();
   EXPECT_FALSE(DecodeTurnCancel(payload).ok());
+}
+
+// What a library that was built before these fields sends.
+void CutFixedPart(uint32_t bytes, Payload* payload) {
+  payload->resize(bytes);
+  std::memcpy(payload->data(), &bytes, sizeof(bytes));
+}
+
+TEST(Records, ReadsFixedPartsOfVersionOneAndLacksWhatCameLater) {
+  WireSessionRequest request{};
+  request.session_id = 6;
+  request.known_version = 4;
+  Payload payload;
+  EncodeSessionRequest(request, &payload);
+  EXPECT_EQ(DecodeSessionRequest(payload)->known_version, 4u);
+  CutFixedPart(32, &payload);
+  const Result<WireSessionRequest> read = DecodeSessionRequest(payload);
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->session_id, 6u);
+  EXPECT_EQ(read->known_version, 0u);
+  CutFixedPart(31, &payload);
+  EXPECT_FALSE(DecodeSessionRequest(payload).ok());
+
+  kairos_turn_options_t turn{};
+  turn.struct_size = sizeof(turn);
+  turn.if_version = KAIROS_VERSION_ANY;
+  turn.session_id = 6;
+  turn.tool_choice = KAIROS_TOOL_CHOICE_REQUIRED;
+  ASSERT_TRUE(EncodeTurn(turn, &payload).ok());
+  CutFixedPart(136, &payload);
+  const Result<TurnView> old = DecodeTurn(payload);
+  ASSERT_TRUE(old.ok()) << old.status().message();
+  EXPECT_EQ(old->fixed().session_id, 6u);
+  EXPECT_EQ(old->fixed().tool_choice, 0);
+  EXPECT_TRUE(old->constraint().empty());
+  CutFixedPart(128, &payload);
+  EXPECT_FALSE(DecodeTurn(payload).ok());
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ struct RigClient {
     std::string text;
     std::vector<int32_t> tokens;
     uint64_t session = 0;
+    uint64_t version = 0;
     bool has_final = false;
   };
   Got Poll() {
@@ -69,6 +70,7 @@ struct RigClient {
       got.tokens.resize(view->token_count());
       view->CopyTokens(got.tokens.data());
       got.session = view->fixed().session_id;
+      got.version = view->fixed().version;
       got.has_final = view->has_final();
     } else {
       ADD_FAILURE() << "malformed reply: " << view.status().message();

@@ -295,6 +295,20 @@ TEST(Request, ChecksSessionOptions) {
             KAIROS_DETAIL_BAD_UTF8);
 }
 
+TEST(Request, RefusesAWatchOfUnknownThingsWithoutCallingItAViolation) {
+  Payload payload;
+  Request request;
+  EncodeWatch(KAIROS_WATCH_SESSIONS, &payload);
+  ASSERT_TRUE(ReadRequest(RecordType::kWatch, payload, {}, &request).ok());
+  EXPECT_EQ(request.kind, RequestKind::kWatch);
+  EXPECT_EQ(request.watch_flags, KAIROS_WATCH_SESSIONS);
+
+  EncodeWatch(KAIROS_WATCH_SESSIONS | 2, &payload);
+  const Status refused = ReadRequest(RecordType::kWatch, payload, {}, &request);
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_EQ(refused.detail(), 0);
+}
+
 TEST(Request, KnowsUtf8) {
   for (const char* good : {"", "plain", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
                            "\xf4\x8f\xbf\xbf", "12345678\xc3\xa9 90", "\xed\x9f\xbf"}) {

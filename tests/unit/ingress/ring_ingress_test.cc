@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sidecar/ingress/ring_ingress.h"
 
+#include <map>
 #include <set>
 
 #include <sys/socket.h>
@@ -521,6 +522,80 @@ TEST(RingIngress, WorksAcrossPositionsWhereNarrowArithmeticBreaks) {
     RigClient client = rig.Attach();
     for (uint64_t id = 1; id <= 300; ++id) ASSERT_TRUE(rig.PingWorks(client, id)) << start;
   }
+}
+
+Reply StateOf(AttachmentId to, uint64_t session, uint64_t version) {
+  Reply reply;
+  reply.kind = ReplyKind::kSession;
+  reply.attachment = to;
+  reply.session = SessionId{session};
+  reply.sessions.resize(1);
+  reply.sessions[0].struct_size = sizeof(kairos_session_t);
+  reply.sessions[0].id = session;
+  reply.sessions[0].version = version;
+  return reply;
+}
+
+TEST(RingIngress, AWatcherThatStopsReadingGetsTheLatestStateOfEachSession) {
+  IngressRig rig;
+  AttachOptions small;
+  small.reply_ring_bytes = kRingBytesMin;
+  RigClient watcher = rig.Attach(small);
+  RigClient neighbour = rig.Attach();
+  ASSERT_EQ(watcher.Push(RecordType::kTurnSubmit, 1, TurnPayload("x")), PushResult::kDone);
+  watcher.Publish();
+  const auto request = rig.Next();
+
+  constexpr uint64_t kSessions = 10, kRounds = 300;
+  for (uint64_t round = 1; round <= kRounds; ++round) {
+    for (uint64_t session = 1; session <= kSessions; ++session) {
+      ASSERT_TRUE(rig.replies.TryPush(StateOf(request->attachment, session, round)));
+    }
+    rig.Pump(1);
+  }
+  ASSERT_TRUE(rig.PumpUntil([&] { return rig.replies.empty(); }));
+  EXPECT_TRUE(rig.PingWorks(neighbour, 1));
+  rig.Answer(*request, ReplyKind::kText, "own");
+  ASSERT_TRUE(rig.PumpUntil([&] { return rig.replies.empty(); }));
+  std::set<uint64_t> at_the_end;
+  uint64_t records = 0;
+  bool own_came_first = false;
+  while (at_the_end.size() < kSessions) {
+    const RigClient::Got got = rig.Await(watcher);
+    if (got.type == RecordType::kText) own_came_first = at_the_end.empty();
+    if (got.type != RecordType::kSession) continue;
+    ++records;
+    if (got.version < kRounds) continue;
+    EXPECT_EQ(got.detail, KAIROS_DETAIL_SKIPPED);
+    at_the_end.insert(got.session);
+  }
+
+  EXPECT_LT(records, kSessions * kRounds / 2) << "states were merged";
+  EXPECT_TRUE(own_came_first) << "a state that waits is not in the way of a reply";
+  EXPECT_EQ(rig.ingress->counters().slow_consumers.value(), 0u);
+  EXPECT_EQ(rig.ingress->counters().over_memory.value(), 0u);
+}
+
+TEST(RingIngress, AWatcherOfManySessionsIsToldThatSomeWereLeftOut) {
+  IngressRig rig;
+  AttachOptions small;
+  small.reply_ring_bytes = kRingBytesMin;
+  RigClient watcher = rig.Attach(small);
+  for (uint64_t session = 1; session <= 2000; ++session) {
+    ASSERT_TRUE(rig.replies.TryPush(StateOf(AttachmentId{1}, session, 1)));
+  }
+  ASSERT_TRUE(rig.PumpUntil([&] { return rig.replies.empty(); }));
+
+  RigClient::Got got;
+  uint64_t records = 0;
+  do {
+    got = rig.Await(watcher);
+    ++records;
+  } while (got.type == RecordType::kSession && got.session != 0);
+
+  EXPECT_EQ(got.detail, KAIROS_DETAIL_SKIPPED);
+  EXPECT_LT(records, 1000u);
+  EXPECT_TRUE(rig.PingWorks(watcher, 1));
 }
 
 }  // namespace
