@@ -140,7 +140,7 @@ class GrammarBench {
     const auto kind_of = [](std::string_view) { return MarkerKind::kText; };
     auto reply = WriteReplyGrammar(WireFormatOf(WireFamily::kChatMl), rules, "", kind_of, &error);
     if (!reply.ok()) return nullptr;
-    auto made = compiler_->Compile(reply->grammar, &error);
+    auto made = compiler_->Compile(reply->grammar, reply->is_prose, &error);
     return made.ok() ? made.Take() : nullptr;
   }
 

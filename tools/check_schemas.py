@@ -105,6 +105,7 @@ class Check:
 
     @staticmethod
     def fault_of(schema: object, text: str, result: kairos.TurnResult) -> str | None:
+        decimal.getcontext().prec = 600
         cut = "cut at max_tokens, " if result.finish == kairos.Finish.LENGTH else ""
         try:
             # Decimals, since 0.3 is no multiple of 0.1 in binary.

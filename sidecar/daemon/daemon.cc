@@ -97,7 +97,6 @@ bool Daemon::ReadFigures(Body& body, Figures* out) {
   const auto add = [&](const char* name, const Counter& counter) {
     figures->emplace_back(name, static_cast<double>(counter.value()));
   };
-  add("clients", ingress.attachments);
   add("clients_attached_total", ingress.attached);
   add("clients_refused_total", ingress.attach_refused);
   add("requests_total", ingress.requests);

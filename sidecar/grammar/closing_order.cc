@@ -22,7 +22,7 @@ size_t RankBetween(std::string_view text) {
   if (text == "\"") return 2;
   if (text == "\"\"" || text == "[]" || text == "{}") return 3;
   if (OnlyOf(text, "\",: }]\n")) return 4;
-  if (text.size() == 1 && OnlyOf(text, "0123456789")) return 5;
+  if (text.size() == 1 && OnlyOf(text, "123456789")) return 5;
   if (!HasAny(text, "{[,\\")) return 6;
   return 7;
 }

@@ -29,11 +29,15 @@ using MatcherHandle = std::unique_ptr<LlgMatcher, FreeMatcher>;
 
 class GrammarConstraint final : public TokenConstraint {
  public:
-  GrammarConstraint(MatcherHandle matcher, TokenId end, const ClosingOrder& closing)
-      : matcher_(std::move(matcher)), end_(end), closing_(closing) {}
+  GrammarConstraint(MatcherHandle matcher, TokenId end, bool is_prose,
+                    const ClosingOrder& closing)
+      : matcher_(std::move(matcher)), end_(end), is_prose_(is_prose), closing_(closing) {}
 
   bool ComputeMask(std::span<uint32_t> mask, uint32_t tokens_left) override {
     if (!MaskOf(matcher_.get(), mask)) return false;
+    if (!is_prose_ && tokens_left <= kLastTokens && llg_matcher_is_accepting(matcher_.get())) {
+      return Allow(end_, mask);
+    }
     // The way to the end is measured anew only as the tokens that are left come near it.
     if (tokens_left > way_to_end_ + 2 * kSpareTokens) return true;
     way_to_end_ = WayToEnd(tokens_left);
@@ -42,11 +46,8 @@ class GrammarConstraint final : public TokenConstraint {
         llg_matcher_is_accepting(matcher_.get())) {
       return true;
     }
-    if (const std::optional<TokenId> token = closing_.Choose(mask)) {
-      std::fill(mask.begin(), mask.end(), 0);
-      mask[static_cast<size_t>(*token) / 32] = 1u << (*token % 32);
-    }
-    return true;
+    const std::optional<TokenId> token = closing_.Choose(mask);
+    return token ? Allow(*token, mask) : true;
   }
 
   bool Consume(TokenId token) override {
@@ -71,6 +72,13 @@ class GrammarConstraint final : public TokenConstraint {
     return llg_matcher_compute_mask_into(matcher, mask.data(), bytes) == 0;
   }
 
+  // Only this token; it is one of the mask's.
+  static bool Allow(TokenId token, std::span<uint32_t> mask) {
+    std::fill(mask.begin(), mask.end(), 0);
+    mask[static_cast<size_t>(token) / 32] = 1u << (token % 32);
+    return true;
+  }
+
   // Tokens that it takes to end the text from here, as `closing_` goes; at most a little above
   // `limit`, since no more is of interest.
   uint32_t WayToEnd(uint32_t limit) {
@@ -88,19 +96,21 @@ class GrammarConstraint final : public TokenConstraint {
     return way + 1;  // the end token
   }
 
+  static constexpr uint32_t kLastTokens = 16;   // of which the first that may end the text does
   static constexpr uint32_t kSpareTokens = 32;  // one token may lengthen the way by several
   static constexpr uint32_t kFirstLook = 192;   // tokens left at which the way is first measured
 
   MatcherHandle matcher_;
   TokenId end_;
+  bool is_prose_;
   const ClosingOrder& closing_;
   uint32_t way_to_end_ = kFirstLook;
 };
 
-// The first line, which has the reason; the rest quotes the grammar.
+// On one line, and not for ever.
 std::string Shorten(const char* words) {
   std::string text = words == nullptr ? "no reason given" : words;
-  text = text.substr(0, text.find('\n'));
+  std::replace(text.begin(), text.end(), '\n', ' ');
   if (text.size() > kErrorBytesMax) text.resize(kErrorBytesMax);
   return text;
 }
@@ -146,7 +156,7 @@ class LlguidanceCompiler final : public GrammarCompiler {
     return handle_ != nullptr;
   }
 
-  Result<std::unique_ptr<TokenConstraint>> Compile(const std::string& grammar,
+  Result<std::unique_ptr<TokenConstraint>> Compile(const std::string& grammar, bool is_prose,
                                                    std::string* error) override {
     if (end_ < 0) {
       *error = "the model names no end token, so nothing can be enforced";
@@ -171,13 +181,14 @@ class LlguidanceCompiler final : public GrammarCompiler {
     } else if (++cached->uses == kUsesMax) {
       // Copies share what the lexer has learned; it is forgotten now and then, since it only grows.
       cache_.erase(cached);
-      return Compile(grammar, error);
+      return Compile(grammar, is_prose, error);
     } else {
       cache_.splice(cache_.begin(), cache_, cached);
     }
     MatcherHandle copy(llg_clone_matcher(cache_.front().matcher.get()));
     return std::unique_ptr<TokenConstraint>(
-        std::make_unique<GrammarConstraint>(std::move(copy), end_, closing_));
+        std::make_unique<GrammarConstraint>(std::move(copy), end_, is_prose,
+                                                             closing_));
   }
 
  private:

@@ -27,10 +27,12 @@ class GrammarCompiler {
   virtual ~GrammarCompiler() = default;
 
   // INVALID_ARGUMENT with the reason in *error: syntax, a keyword that is not supported (named), or
-  // a grammar above the work limits. Text thread only. Takes up to some tens of milliseconds; a
-  // grammar that was compiled lately is copied, with all that its masks have learned.
+  // a grammar above the work limits. Text thread only. Takes milliseconds, seconds for the worst
+  // that the limits let through; a grammar that was compiled lately is copied, with all that its
+  // masks have learned. `is_prose`: when the tokens run short the text goes on to the last of them,
+  // as without a grammar; otherwise it ends where it may.
   virtual Result<std::unique_ptr<TokenConstraint>> Compile(const std::string& grammar,
-                                                           std::string* error) = 0;
+                                                           bool is_prose, std::string* error) = 0;
 };
 
 }  // namespace kairos

@@ -7,15 +7,17 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/json_depth.h"
+#include "sidecar/grammar/schema_limits.h"
 
 namespace kairos {
 namespace {
 
-// Properties are generated in the order in which the schema names them.
-using Json = nlohmann::ordered_json;
+using Json = SchemaJson;
 
 constexpr uint32_t kDepthMax = 64;
+constexpr size_t kLarkBytesMax = 8 * 1024;  // a chain of rules is a level of recursion each
 
 struct Tool {
   std::string name;
@@ -34,37 +36,6 @@ std::string Dump(const Json& json) {
 // A string as grammar text: the dialect quotes like JSON.
 std::string Quote(std::string_view text) { return Dump(Json(std::string(text))); }
 
-bool HasType(const Json& schema, const char* type) {
-  const auto found = schema.find("type");
-  if (found == schema.end()) return false;
-  if (found->is_array()) return std::find(found->begin(), found->end(), type) != found->end();
-  return *found == type;
-}
-
-// JSON numbers have no limit; the programs that read them do. Where a schema names none, integers
-// stay what every reader can hold exactly, and others are plain decimals.
-void BoundNumbers(Json* schema) {
-  if (schema->is_array()) {
-    for (Json& element : *schema) BoundNumbers(&element);
-    return;
-  }
-  if (!schema->is_object()) return;
-  for (auto& [key, value] : schema->items()) {
-    if (key != "const" && key != "enum" && key != "default" && key != "examples") {
-      BoundNumbers(&value);
-    }
-  }
-  const bool number = HasType(*schema, "number");
-  if (!number && !HasType(*schema, "integer")) return;
-  for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
-                          "multipleOf", "const", "enum"}) {
-    if (schema->contains(key)) return;
-  }
-  const int64_t most = number ? 1'000'000'000'000'000'000 : (int64_t{1} << 53) - 1;
-  (*schema)["minimum"] = -most;
-  (*schema)["maximum"] = most;
-}
-
 // Spacing as models are taught it. It is also what makes long runs of white space impossible.
 void FixSpacing(Json* schema) {
   (*schema)["x-guidance"] = {
@@ -80,7 +51,25 @@ Status ReadSchema(std::string_view what, Json* schema, std::string* error) {
   if (schema->contains("x-guidance")) {
     return Bad(error, fmt::format("{}: \"x-guidance\" is not supported", what));
   }
+  if (const std::string fault = SchemaFault(*schema); !fault.empty()) {
+    return Bad(error, fmt::format("{}: {}", what, fault));
+  }
   return Status();
+}
+
+// Whether the schema lists every property that an object may need, and says nothing of others.
+bool DeclaresAll(const Json& schema) {
+  const auto properties = schema.find("properties");
+  if (properties == schema.end() || !properties->is_object()) return false;
+  for (const char* key : {"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf",
+                          "$ref", "minProperties"}) {
+    if (schema.contains(key)) return false;
+  }
+  const auto required = schema.find("required");
+  if (required == schema.end() || !required->is_array()) return true;
+  return std::all_of(required->begin(), required->end(), [&](const Json& name) {
+    return name.is_string() && properties->contains(name.get_ref<const std::string&>());
+  });
 }
 
 Status ReadTool(size_t index, const Json& entry, Tool* tool, std::string* error) {
@@ -107,10 +96,7 @@ Status ReadTool(size_t index, const Json& entry, Tool* tool, std::string* error)
     return Bad(error, what + ": \"type\" must be \"object\"");
   }
   // A call has the arguments that its tool declares, and no others.
-  if (tool->schema.contains("properties") && !tool->schema.contains("additionalProperties") &&
-      !tool->schema.contains("patternProperties")) {
-    tool->schema["additionalProperties"] = false;
-  }
+  if (DeclaresAll(tool->schema)) tool->schema["additionalProperties"] = false;
   BoundNumbers(&tool->schema);
   FixSpacing(&tool->schema);
   return Status();
@@ -154,8 +140,14 @@ std::string RegexLiteral(std::string_view regex) {
 // of their own, so that nothing in them can reach the others.
 class GrammarWriter {
  public:
-  GrammarWriter(const WireFormat& format, bool in_reasoning, const MarkerKindOf& kind_of)
-      : format_(format), in_reasoning_(in_reasoning), kind_of_(kind_of) {}
+  GrammarWriter(const WireFormat& format, const ReplyRules& rules, std::string_view tools_json,
+                const MarkerKindOf& kind_of)
+      : format_(format),
+        suffix_(fmt::format("{:016x}{:016x}",
+                            HashBytes(rules.constraint.data(), rules.constraint.size()),
+                            HashBytes(tools_json.data(), tools_json.size()))),
+        in_reasoning_(rules.in_reasoning),
+        kind_of_(kind_of) {}
 
   Status AddText(const ReplyRules& rules, std::string* error) {
     if (rules.kind == ConstraintKind::kNone) return Status();
@@ -170,12 +162,20 @@ class GrammarWriter {
       KAIROS_RETURN_IF_ERROR(ReadSchema("constraint", &schema, error));
       BoundNumbers(&schema);
       FixSpacing(&schema);
-      AddBeside("constraint", {{"name", "text"}, {"json_schema", std::move(schema)}});
+      AddBeside("constraint", {{"name", NameOf("text")}, {"json_schema", std::move(schema)}});
     } else if (rules.kind == ConstraintKind::kRegex) {
+      if (const std::string fault = RegexFault(rules.constraint); !fault.empty()) {
+        return Bad(error, "constraint: " + fault);
+      }
       AddBeside("constraint",
-                {{"name", "text"}, {"lark_grammar", "start: " + RegexLiteral(rules.constraint)}});
+                {{"name", NameOf("text")},
+                 {"lark_grammar", "start: " + RegexLiteral(rules.constraint)}});
     } else {
-      AddBeside("constraint", {{"name", "text"}, {"lark_grammar", rules.constraint}});
+      if (rules.constraint.size() > kLarkBytesMax) {
+        return Bad(error, fmt::format("constraint: {} bytes of grammar; at most {}",
+                                      rules.constraint.size(), kLarkBytesMax));
+      }
+      AddBeside("constraint", {{"name", NameOf("text")}, {"lark_grammar", rules.constraint}});
     }
     return Status();
   }
@@ -183,12 +183,13 @@ class GrammarWriter {
   void AddTools(const std::vector<Tool>& tools, std::string_view only) {
     for (size_t i = 0; i < tools.size(); ++i) {
       if (!only.empty() && tools[i].name != only) continue;
+      const std::string name = NameOf(fmt::format("tool_{}", i));
       AddBeside(ToolLabel(tools[i].name),
-                {{"name", fmt::format("tool_{}", i)}, {"json_schema", tools[i].schema}});
+                {{"name", name}, {"json_schema", tools[i].schema}});
       const std::string begin = fmt::format("{{\"{}\": {}, \"{}\": ", format_.name_key,
                                             Quote(tools[i].name), format_.arguments_keys.front());
       call_names_ += fmt::format("{}call_{}", call_names_.empty() ? "" : " | ", i);
-      rules_ += fmt::format("call_{}: {} @tool_{} \"}}\"\n", i, Quote(begin), i);
+      rules_ += fmt::format("call_{}: {} @{} \"}}\"\n", i, Quote(begin), name);
     }
     const CallBlock& block = format_.blocks.front();
     rules_ += "call: " + call_names_ + "\n";
@@ -201,17 +202,16 @@ class GrammarWriter {
   ReplyGrammar WriteCalls(bool one) {
     const bool several = !one && (marked() || !format_.separator.empty());
     std::string between = marked() ? Quote("\n") : Quote(format_.separator);
-    std::string calls = "block";
-    if (several) {
-      calls += fmt::format(" ({} block){{0,{}}}", between, kReplyCallsMax - 1);
-    }
-    return Finish(Reasoning() + calls);
+    const std::string more = More(between + " block", several ? kReplyCallsMax - 1 : 0);
+    return Finish(Reasoning() + "block" + more);
   }
 
   ReplyGrammar WriteAuto(int calls_max) {
     if (has_text_) {
-      return Finish(fmt::format("block ({} block){{0,{}}} | @text", Quote("\n"), calls_max - 1));
+      return Finish("block" + More(Quote("\n") + " block", calls_max - 1) + " | @" +
+                    NameOf("text"));
     }
+    is_prose_ = true;
     // A reply whose first character begins a bare call is one.
     bool bare = false;
     for (const CallBlock& block : format_.blocks) {
@@ -228,12 +228,13 @@ class GrammarWriter {
       rules_ += fmt::format("opened_first[lazy]: FIRST {0}\nopened[lazy]: TEXT {0}\n", open);
     }
     const std::string start =
-        fmt::format("FIRST | opened_first inside (opened inside){{0,{}}} TEXT", calls_max - 1);
+        "FIRST | opened_first inside" + More("opened inside", calls_max - 1) + " TEXT";
     return Finish(bare ? "call | " + start : start);
   }
 
   ReplyGrammar WriteNone() {
-    if (has_text_) return Finish("@text");
+    if (has_text_) return Finish("@" + NameOf("text"));
+    is_prose_ = true;
     std::string banned;
     for (const CallBlock& block : format_.blocks) {
       // Control tokens are out of reach of text anyhow.
@@ -243,9 +244,14 @@ class GrammarWriter {
     return Finish("TEXT", "TEXT: /(.|\\n)*/" + banned + "\n");
   }
 
-  ReplyGrammar WriteText() { return Finish(Reasoning() + "@text"); }
+  ReplyGrammar WriteText() { return Finish(Reasoning() + "@" + NameOf("text")); }
 
  private:
+  // At most `most` times more.
+  static std::string More(const std::string& what, int most) {
+    return most <= 0 ? "" : fmt::format(" ({}){{0,{}}}", what, most);
+  }
+
   void AddBeside(std::string label, Json grammar) {
     parts_.push_back({std::move(label), Dump(Json{{"grammars", {grammar}}})});
     beside_.push_back(std::move(grammar));
@@ -278,12 +284,17 @@ class GrammarWriter {
 
   ReplyGrammar Finish(const std::string& start, const std::string& more = "") {
     Json all = Json::array();
-    all.push_back({{"name", "reply"}, {"lark_grammar", "start: " + start + "\n" + rules_ + more}});
+    all.push_back({{"name", NameOf("reply")},
+                   {"lark_grammar", "start: " + start + "\n" + rules_ + more}});
     for (Json& grammar : beside_) all.push_back(std::move(grammar));
-    return {Dump(Json{{"grammars", std::move(all)}}), std::move(parts_)};
+    return {Dump(Json{{"grammars", std::move(all)}}), is_prose_, std::move(parts_)};
   }
 
+  // Follows from all that the client wrote, so that its grammar cannot name the ones beside it.
+  std::string NameOf(std::string_view what) const { return fmt::format("{}_{}", what, suffix_); }
+
   const WireFormat& format_;
+  const std::string suffix_;
   const bool in_reasoning_;
   const MarkerKindOf& kind_of_;
   std::string rules_;
@@ -291,6 +302,7 @@ class GrammarWriter {
   std::vector<Json> beside_;
   std::vector<ReplyGrammar::Part> parts_;
   bool has_text_ = false;
+  bool is_prose_ = false;
 };
 
 }  // namespace
@@ -298,7 +310,7 @@ class GrammarWriter {
 Result<ReplyGrammar> WriteReplyGrammar(const WireFormat& format, const ReplyRules& rules,
                                        std::string_view tools_json, const MarkerKindOf& kind_of,
                                        std::string* error) {
-  GrammarWriter writer(format, rules.in_reasoning, kind_of);
+  GrammarWriter writer(format, rules, tools_json, kind_of);
   KAIROS_RETURN_IF_ERROR(writer.AddText(rules, error));
   const bool has_text = rules.kind != ConstraintKind::kNone;
   std::vector<Tool> tools;

@@ -43,6 +43,7 @@ using MarkerKindOf = std::function<MarkerKind(std::string_view marker)>;
 
 struct ReplyGrammar {
   std::string grammar;  // for GrammarCompiler; empty where nothing is to be enforced
+  bool is_prose = false;  // it may end anywhere, so there is no end to be sought
   // What clients wrote of it, each as a grammar of its own: tells whose fault a refusal is.
   struct Part {
     std::string label;  // "constraint", or the tool in words

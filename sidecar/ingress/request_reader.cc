@@ -293,6 +293,9 @@ Status CheckTurn(const TurnView& view) {
   if (view.token_count() != 0 && (fixed.flags & KAIROS_TURN_WHOLE_HISTORY) != 0) {
     return Bad("KAIROS_TURN_WHOLE_HISTORY: needs messages, not tokens");
   }
+  if (view.token_count() != 0 && view.has_tools()) {
+    return Bad("tools_json: needs messages, not tokens");
+  }
   if (!IsUtf8(view.tools_json())) return BadText("tools_json: must be UTF-8");
   if (!IsUtf8(view.idempotency_key())) return BadText("idempotency_key: must be UTF-8");
   if (!IsUtf8(view.model())) return BadText("model: must be UTF-8");

@@ -53,7 +53,7 @@ void TextThread::Constrain(const ReplyRules& rules, const std::string& tools_jso
   Status status = reply.status();
   if (reply.ok()) {
     Result<std::unique_ptr<TokenConstraint>> made =
-        compiler_.Compile(reply->grammar, &result->error);
+        compiler_.Compile(reply->grammar, reply->is_prose, &result->error);
     if (made.ok()) {
       result->constraint = made.Take();
       return;
@@ -61,7 +61,7 @@ void TextThread::Constrain(const ReplyRules& rules, const std::string& tools_jso
     status = made.status();
     for (const ReplyGrammar::Part& part : reply->parts) {
       std::string words;
-      if (compiler_.Compile(part.grammar, &words).ok()) continue;
+      if (compiler_.Compile(part.grammar, false, &words).ok()) continue;
       result->error = part.label + ": " + words;
       break;
     }

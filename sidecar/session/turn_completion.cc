@@ -159,7 +159,10 @@ void TurnPipeline::OpenStreams(Turn& turn, const Session& session,
   turn.stream =
       std::make_unique<TextStream>(host.parts.tokenizer, std::move(stops), host.marker_tokens);
   // The version that this turn will make, so that ids are unique in the session.
-  const bool calls = turn.ask().tool_choice != KAIROS_TOOL_CHOICE_NONE;
+  // Text that a constraint shapes is no call where there is nothing to be called.
+  const bool shaped = turn.ask().constraint_kind != KAIROS_CONSTRAINT_NONE;
+  const bool calls = turn.ask().tool_choice != KAIROS_TOOL_CHOICE_NONE &&
+                     !(shaped && turn.tool_names.empty());
   turn.calls = std::make_unique<ToolStream>(
       calls ? host.parts.format : host.callless_format,
       fmt::format("call_{}_", session.record.newest.value + 1), turn.tool_names);
@@ -330,8 +333,9 @@ void TurnPipeline::OnFinished(Turn& turn, EngineEvent& event) {
   Settle(turn, session, std::span(log).first(event.computed));
   if (event.cause == FinishCause::kConstraintFailed) {
     return Fail(turn, Code::kResourceExhausted, KAIROS_DETAIL_GRAMMAR,
-                fmt::format("the grammar's work limits were reached after {} tokens; simplify the "
-                            "schema or constraint", turn.generated.size()));
+                fmt::format("after {} tokens the grammar leaves no way to go on, or its work "
+                            "limits were reached; simplify the schema or constraint",
+                            turn.generated.size()));
   }
   CommitOrDiscard(turn, session);
 }

@@ -116,6 +116,22 @@ TEST(ModelSim, MakesRoomInTheMemoryOfItsOwnModelOnly) {
   EXPECT_EQ(next.figures().recomputed_tokens, 0u);
 }
 
+TEST(ModelSim, AWaitForTheMemoryOfOneModelDoesNotHoldUpTheOther) {
+  SidecarSim sim(24, true);
+  sim.engine().held = true;
+  const RequestId first = sim.SendTurn(SessionId{}, {User("one")}, 400);
+  const RequestId second = sim.SendTurn(SessionId{}, {User("two")}, 400);
+  sim.Rounds(20);
+  ASSERT_EQ(sim.engine().submitted, 1) << "there is no room for the second";
+
+  EXPECT_TRUE(sim.Run(TurnUnder("other", SessionId{}, "hello")).final());
+
+  sim.engine().held = false;
+  sim.Rounds(900);
+  EXPECT_TRUE(sim.outcome(first).final());
+  EXPECT_TRUE(sim.outcome(second).final());
+}
+
 TEST(ModelSim, ASessionWhoseModelIsNotInMemoryIsRefusedAndKept) {
   SidecarSim sim(512, true);
   const SessionId session = CreateUnder(sim, "other");

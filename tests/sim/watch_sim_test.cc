@@ -132,7 +132,6 @@ TEST(WatchSim, TellsOnlyThoseWhoMaySeeTheSession) {
 TEST(WatchSim, AGrantOpensANamespaceToItsWatchersToo) {
   SidecarSim sim;
   ConductorSettings settings;
-  settings.turns.context_tokens = 4096;
   settings.grants = {{7, "default"}};
   sim.Reload(settings);
   Watch(sim, kWatcher, 7);

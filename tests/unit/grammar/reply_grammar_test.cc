@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <regex>
@@ -48,7 +49,7 @@ class ReplyGrammarTest : public testing::Test {
     Result<ReplyGrammar> reply = Write(rules, tools, &error, family);
     EXPECT_TRUE(reply.ok()) << error;
     if (!reply.ok() || reply->grammar.empty()) return nullptr;
-    auto made = compiler_->Compile(reply->grammar, &error);
+    auto made = compiler_->Compile(reply->grammar, reply->is_prose, &error);
     EXPECT_TRUE(made.ok()) << error << "\n" << reply->grammar;
     return made.ok() ? made.Take() : nullptr;
   }
@@ -293,11 +294,97 @@ TEST_F(ReplyGrammarTest, UnsupportedKeywordsAreNamedByTheCompiler) {
     std::string error;
     const auto reply = Write(Matching(ConstraintKind::kJsonSchema, schema), "", &error);
     ASSERT_TRUE(reply.ok());
-    EXPECT_EQ(compiler_->Compile(reply->grammar, &error).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(compiler_->Compile(reply->grammar, false, &error).status().code(),
+              Code::kInvalidArgument);
     EXPECT_NE(error.find(keyword), std::string::npos) << keyword << ": " << error;
     ASSERT_EQ(reply->parts.size(), 1u);
-    EXPECT_FALSE(compiler_->Compile(reply->parts[0].grammar, &error).ok());
+    EXPECT_FALSE(compiler_->Compile(reply->parts[0].grammar, false, &error).ok());
   }
+}
+
+TEST_F(ReplyGrammarTest, OneCallUnderAutoIsTextOrOneCall) {
+  const std::string call =
+      "<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>";
+  ReplyRules rules = Rules(ToolChoice::kAuto);
+  rules.one_call = true;
+  EXPECT_TRUE(Accepts(*Make(rules, kTools), "It rains."));
+  EXPECT_TRUE(Accepts(*Make(rules, kTools), "I look.\n" + call));
+  rules.kind = ConstraintKind::kRegex;
+  rules.constraint = "yes|no";
+  EXPECT_TRUE(Accepts(*Make(rules, kTools), call));
+  EXPECT_TRUE(Accepts(*Make(rules, kTools), "no"));
+  EXPECT_FALSE(Accepts(*Make(rules, kTools), call + "\n" + call));
+}
+
+TEST_F(ReplyGrammarTest, ToolsMayBeDescribedInParts) {
+  const std::string_view tools = R"([{"name": "a", "parameters": {"type": "object",
+      "properties": {"x": {"type": "boolean"}}, "required": ["x", "y"]}},
+      {"name": "b", "parameters": {"type": "object", "properties": {"x": {"type": "boolean"}},
+       "allOf": [{"properties": {"z": {"type": "boolean"}}, "required": ["z"]}]}}])";
+  EXPECT_NE(Make(Rules(ToolChoice::kRequired), tools), nullptr);
+}
+
+// What would take the sidecar's stack, minutes or exactness is refused before it is compiled.
+TEST_F(ReplyGrammarTest, WhatCannotBeEnforcedIsRefusedBeforeItIsCompiled) {
+  std::string chain = R"({"$ref": "#/$defs/a0", "$defs": {)";
+  for (int i = 0; i < 3000; ++i) {
+    chain += fmt::format(R"("a{}": {{"$ref": "#/$defs/a{}"}}, )", i, i + 1);
+  }
+  chain += R"("a3000": {"type": "null"}}})";
+  std::string rules = "start: r0\n";
+  for (int i = 0; i < 3000; ++i) rules += fmt::format("r{}: r{}\n", i, i + 1);
+  struct Case {
+    ConstraintKind kind;
+    std::string constraint;
+    std::string words;
+  };
+  const Case cases[] = {
+      {ConstraintKind::kJsonSchema, R"({"const": -9223372036854775808})", "const: -92"},
+      {ConstraintKind::kJsonSchema, R"({"enum": [1, 9007199254740993]})", "enum: 9007199254740993"},
+      {ConstraintKind::kJsonSchema, R"({"const": 18446744073709551615})", "beyond 2^53"},
+      {ConstraintKind::kJsonSchema, R"({"const": 123456789.12345679})", "more than 15 digits"},
+      {ConstraintKind::kJsonSchema, R"({"type": "number", "minimum": 1e19})", "minimum: "},
+      {ConstraintKind::kJsonSchema, R"({"type": "integer", "multipleOf": 99999999})", "multipleOf"},
+      {ConstraintKind::kJsonSchema, R"({"pattern": "^[\\x00-\\x1f]{4}$"})", "control characters"},
+      {ConstraintKind::kJsonSchema, R"({"pattern": "(a?){999999}"})", "repetitions"},
+      {ConstraintKind::kJsonSchema, chain, "more than 256 references"},
+      {ConstraintKind::kRegex, std::string(250'000, 'a'), "at most 4096"},
+      {ConstraintKind::kRegex, "((a{100}){100}){100}", "repetitions"},
+      {ConstraintKind::kLark, rules, "at most 8192"},
+  };
+  for (const Case& one : cases) {
+    std::string error;
+    EXPECT_FALSE(Write(Matching(one.kind, one.constraint), "", &error).ok());
+    EXPECT_NE(error.find(one.words), std::string::npos) << one.words << ": " << error;
+  }
+}
+
+// A client's grammar stands apart from what the sidecar writes beside it.
+TEST_F(ReplyGrammarTest, AClientsGrammarCannotReferToOthers) {
+  for (const char* grammar : {"start: @reply \"x\"", "start: @text", "start: @tool_0"}) {
+    std::string error;
+    const auto reply = Write(Matching(ConstraintKind::kLark, grammar), kTools, &error);
+    ASSERT_TRUE(reply.ok());
+    const auto made = compiler_->Compile(reply->grammar, reply->is_prose, &error);
+    EXPECT_FALSE(made.ok()) << grammar;
+  }
+}
+
+// A number could go on for ever; with few tokens left it ends where it is a number that counts.
+TEST_F(ReplyGrammarTest, AValueEndsWhereItMayWhenTokensRunShort) {
+  const auto seven = Make(Matching(ConstraintKind::kJsonSchema,
+                                   R"({"type": "integer", "multipleOf": 7, "minimum": 0})"), "");
+  std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
+  const TokenId digit = tokenizer_->Encode("7", false).tokens[0];
+  ASSERT_TRUE(seven->Consume(digit));
+  ASSERT_TRUE(seven->ComputeMask(mask, 100));
+  EXPECT_NE(mask[static_cast<size_t>(digit) / 32] >> (digit % 32) & 1, 0u);
+  ASSERT_TRUE(seven->ComputeMask(mask, 9));
+  EXPECT_EQ(mask[static_cast<size_t>(digit) / 32] >> (digit % 32) & 1, 0u);
+  EXPECT_NE(mask[static_cast<size_t>(end_) / 32] >> (end_ % 32) & 1, 0u);
+  const auto prose = Make(Rules(ToolChoice::kAuto), kTools);
+  ASSERT_TRUE(prose->ComputeMask(mask, 1));
+  EXPECT_NE(mask[static_cast<size_t>(digit) / 32] >> (digit % 32) & 1, 0u);
 }
 
 TEST_F(ReplyGrammarTest, NumbersStayWithinWhatReadersHold) {
@@ -309,9 +396,10 @@ TEST_F(ReplyGrammarTest, NumbersStayWithinWhatReadersHold) {
   const ReplyRules number = Matching(ConstraintKind::kJsonSchema, R"({"type": "number"})");
   EXPECT_TRUE(Accepts(*Make(number, ""), "-12345678901234567.25"));
   EXPECT_FALSE(Accepts(*Make(number, ""), "1e999"));
-  const ReplyRules bounded =
+  const ReplyRules half =
       Matching(ConstraintKind::kJsonSchema, R"({"type": "integer", "minimum": 0})");
-  EXPECT_TRUE(Accepts(*Make(bounded, ""), "90071992547409920"));
+  EXPECT_TRUE(Accepts(*Make(half, ""), "9007199254740991"));
+  EXPECT_FALSE(Accepts(*Make(half, ""), "9007199254740992"));
 }
 
 // However few tokens are left, a reply that can be ended in time is.

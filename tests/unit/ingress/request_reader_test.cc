@@ -165,6 +165,11 @@ const BadTurn kBadTurns[] = {
        d->tokens = {1};
        d->turn.flags = KAIROS_TURN_WHOLE_HISTORY;
      }},
+    {"tokens_with_tools", "tools_json: needs messages",
+     [](Draft* d) {
+       d->messages.clear();
+       d->tokens = {1};
+     }},
     {"flags", "turn flags", [](Draft* d) { d->turn.flags = 1u << 20; }},
     {"move_without_model", "needs model",
      [](Draft* d) { d->turn.flags = KAIROS_TURN_MOVE_MODEL; }},
