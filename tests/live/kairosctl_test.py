@@ -114,7 +114,7 @@ class Verbs(Tool):
         ids = [self.session("Hello."), self.session()]
         rows = self.run_tool("session", "ls").stdout.splitlines()
         line = next(row for row in rows if row.startswith(ids[0]))
-        self.assertRegex(line, r"\d(\.\d)? [KM]iB +\d+ s  tool test$")
+        self.assertRegex(line, r"\d(\.\d)? [KM]iB +\d+ s  \S+ +tool test$")
         self.assertRegex(next(row for row in rows if row.startswith(ids[1])), r" 0 B ")
         listed = {row["id"]: row for row in self.said("session", "ls")}
         self.assertLessEqual(set(ids), set(listed))
