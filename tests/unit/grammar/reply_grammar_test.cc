@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <regex>
 
 #include "sidecar/grammar/grammar_compiler.h"
 #include "tests/unit/chat/tiny_vocabulary.h"
@@ -125,14 +124,20 @@ ReplyRules Matching(ConstraintKind kind, std::string constraint) {
 
 // The calls of a reply in the Hermes format that is nothing else.
 std::vector<std::string> CallsOf(const std::string& reply) {
-  const std::regex block("<tool_call>\n(.*)\n</tool_call>");
+  const std::string open = "<tool_call>\n";
+  const std::string close = "\n</tool_call>";
   std::vector<std::string> calls;
-  size_t covered = 0;
-  for (std::sregex_iterator at(reply.begin(), reply.end(), block), end; at != end; ++at) {
-    calls.push_back((*at)[1]);
-    covered += (*at)[0].length() + 1;
+  for (size_t at = 0; at < reply.size();) {
+    const size_t end = reply.find(close, at);
+    const bool whole = reply.compare(at, open.size(), open) == 0 && end != std::string::npos;
+    EXPECT_TRUE(whole) << reply;
+    if (!whole) break;
+    calls.push_back(reply.substr(at + open.size(), end - at - open.size()));
+    at = end + close.size();
+    if (at == reply.size()) break;
+    EXPECT_EQ(reply[at], '\n') << reply;
+    ++at;
   }
-  EXPECT_EQ(covered, reply.size() + 1) << reply;
   return calls;
 }
 
