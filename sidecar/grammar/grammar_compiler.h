@@ -3,7 +3,7 @@
 // an Earley parser above, masks by a walk over the trie of token bytes); this is its only user.
 //
 // A grammar is text in llguidance's dialect of Lark, which embeds JSON schemas (%json), regular
-// expressions and special tokens. Grammars for tool calls are written by chat/tool_grammar.h.
+// expressions and special tokens. reply_grammar.h writes the grammars of replies.
 #pragma once
 
 #include <cstdint>

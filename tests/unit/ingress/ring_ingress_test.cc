@@ -26,6 +26,13 @@ Descriptor ConnectSilently(const IngressRig& rig) {
   return client;
 }
 
+// A reply ring that fills at once.
+AttachOptions SmallReplyRing() {
+  AttachOptions options;
+  options.reply_ring_bytes = kRingBytesMin;
+  return options;
+}
+
 TEST(RingIngress, AttachesClientAndTellsTheConductor) {
   IngressRig rig;
   AttachOptions options;
@@ -385,9 +392,7 @@ TEST(RingIngress, LosesNoWakeOverManyPingsThatSleepInBetween) {
 TEST(RingIngress, MergesTextOfSlowReaderAndKeepsEveryByte) {
   IngressOptions options;
   IngressRig rig(options);
-  AttachOptions small;
-  small.reply_ring_bytes = kRingBytesMin;
-  RigClient client = rig.Attach(small);
+  RigClient client = rig.Attach(SmallReplyRing());
   ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 1, TurnPayload("x")), PushResult::kDone);
   client.Publish();
   const auto request = rig.Next();
@@ -416,9 +421,7 @@ TEST(RingIngress, MergesTextOfSlowReaderAndKeepsEveryByte) {
 
 TEST(RingIngress, KeepsReasoningAndBrokenCallsApartFromTheTextOfASlowReader) {
   IngressRig rig{IngressOptions()};
-  AttachOptions small;
-  small.reply_ring_bytes = kRingBytesMin;
-  RigClient client = rig.Attach(small);
+  RigClient client = rig.Attach(SmallReplyRing());
   ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 1, TurnPayload("x")), PushResult::kDone);
   client.Publish();
   const auto request = rig.Next();
@@ -445,9 +448,7 @@ TEST(RingIngress, CancelsTurnOfReaderThatIsTooSlow) {
   IngressOptions options;
   options.attachment.reply.text_bytes_max = 100'000;
   IngressRig rig(options);
-  AttachOptions small;
-  small.reply_ring_bytes = kRingBytesMin;
-  RigClient client = rig.Attach(small);
+  RigClient client = rig.Attach(SmallReplyRing());
   RigClient neighbour = rig.Attach();
   ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 1, TurnPayload("x")), PushResult::kDone);
   client.Publish();
@@ -476,9 +477,7 @@ TEST(RingIngress, CancelsTurnWhoseTextDoesNotMoveInTime) {
   options.attachment.slow_consumer_ns = 2'000'000;
   options.sweep_ns = 1'000'000;
   IngressRig rig(options);
-  AttachOptions small;
-  small.reply_ring_bytes = kRingBytesMin;
-  RigClient client = rig.Attach(small);
+  RigClient client = rig.Attach(SmallReplyRing());
   ASSERT_EQ(client.Push(RecordType::kTurnSubmit, 1, TurnPayload("x")), PushResult::kDone);
   client.Publish();
   const auto request = rig.Next();
@@ -492,9 +491,7 @@ TEST(RingIngress, CancelsTurnWhoseTextDoesNotMoveInTime) {
 
 TEST(RingIngress, SendsReplyLargerThanTheRing) {
   IngressRig rig;
-  AttachOptions small;
-  small.reply_ring_bytes = kRingBytesMin;
-  RigClient client = rig.Attach(small);
+  RigClient client = rig.Attach(SmallReplyRing());
   Payload stat;
   WireSessionRequest fields{};
   fields.session_id = 4;
@@ -538,9 +535,7 @@ Reply StateOf(AttachmentId to, uint64_t session, uint64_t version) {
 
 TEST(RingIngress, AWatcherThatStopsReadingGetsTheLatestStateOfEachSession) {
   IngressRig rig;
-  AttachOptions small;
-  small.reply_ring_bytes = kRingBytesMin;
-  RigClient watcher = rig.Attach(small);
+  RigClient watcher = rig.Attach(SmallReplyRing());
   RigClient neighbour = rig.Attach();
   ASSERT_EQ(watcher.Push(RecordType::kTurnSubmit, 1, TurnPayload("x")), PushResult::kDone);
   watcher.Publish();
@@ -578,9 +573,7 @@ TEST(RingIngress, AWatcherThatStopsReadingGetsTheLatestStateOfEachSession) {
 
 TEST(RingIngress, AWatcherOfManySessionsIsToldThatSomeWereLeftOut) {
   IngressRig rig;
-  AttachOptions small;
-  small.reply_ring_bytes = kRingBytesMin;
-  RigClient watcher = rig.Attach(small);
+  RigClient watcher = rig.Attach(SmallReplyRing());
   for (uint64_t session = 1; session <= 2000; ++session) {
     ASSERT_TRUE(rig.replies.TryPush(StateOf(AttachmentId{1}, session, 1)));
   }
