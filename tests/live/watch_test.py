@@ -39,25 +39,44 @@ class Watching(live_daemon.LiveTest):
             events.append(event)
         return events
 
+    def read_up_to(self, watch: kairos.Watch, session_id: int, last: tuple) -> list[tuple]:
+        """What is told up to `last`; of a step that a later one replaced, None stands there."""
+        told: list[tuple | None] = []
+        while not told or told[-1] != last:
+            event = watch.next(live_daemon.WATCHDOG_S)
+            self.assertIsNotNone(event, f"{last} did not come after {told}")
+            told += ([None] if event.skipped else []) + steps([event], session_id)
+            self.assertEqual(event.info.label, "" if event.info.phase == Phase.CLOSED else "clerk")
+        return told
+
     def test_phases_of_another_clients_session_are_told_in_order(self) -> None:
         agent, dashboard = self.client(), self.client()
         with dashboard.watch() as watch:
+            def expect(*expected: tuple) -> None:
+                """All of them, but that a step which the next has overtaken is told as left out."""
+                told = self.read_up_to(watch, session.id, expected[-1])
+                left = list(expected)
+                for step in told:
+                    if step is None:
+                        left.pop(0)
+                    else:
+                        self.assertEqual(step, left.pop(0), f"{told} for {expected}")
+                self.assertFalse(left, f"{told} for {expected}")
+
             session = agent.create_session(label="clerk")
+            expect((0, Phase.IDLE, ""))
             session.turn("What time is it?", tools=CLOCK, tool_choice="required",
                          generation=CALL).read()
+            expect((0, Phase.RUNNING, ""), (1, Phase.WAITING_TOOL, "clock"))
             session.turn([{"role": "tool", "content": "noon"}], generation=SHORT,
                          tool_choice="none").read()
+            expect((1, Phase.RUNNING, ""), (2, Phase.WAITING_USER, ""))
             session.set_context({"goal": "time"})
+            expect((3, Phase.WAITING_USER, ""))
             session.rewind(1)
+            expect((1, Phase.WAITING_TOOL, "clock"))
             session.delete()
-            events = self.read_to_end(watch, session.id)
-
-        self.assertEqual(steps(events, session.id), [
-            (0, Phase.IDLE, ""), (0, Phase.RUNNING, ""), (1, Phase.WAITING_TOOL, "clock"),
-            (1, Phase.RUNNING, ""), (2, Phase.WAITING_USER, ""), (3, Phase.WAITING_USER, ""),
-            (1, Phase.WAITING_TOOL, "clock"), (0, Phase.CLOSED, "")])
-        self.assertFalse([event for event in events if event.skipped])
-        self.assertEqual({event.info.label for event in events[:-1]}, {"clerk"})
+            expect((0, Phase.CLOSED, ""))
         with self.assertRaises(kairos.FailedPrecondition):
             watch.next(0)
 
@@ -131,8 +150,13 @@ class Watching(live_daemon.LiveTest):
                 return [event for event in events if event.session_id == turn.session_id]
 
         events = asyncio.run(asyncio.wait_for(play(), live_daemon.WATCHDOG_S))
-        self.assertEqual([event.info.phase for event in events],
-                         [Phase.RUNNING, Phase.WAITING_USER, Phase.CLOSED])
+        phases = [event.info.phase for event in events]
+        self.assertEqual(phases[-1], Phase.CLOSED)
+        # The loop reads while the turn runs: a phase may be overtaken, and then it says so.
+        skipped = sum(event.skipped for event in events)
+        self.assertGreaterEqual(len(phases) + skipped, 3, phases)
+        order = [Phase.RUNNING, Phase.WAITING_USER, Phase.CLOSED]
+        self.assertEqual(phases, [phase for phase in order if phase in phases])
 
 
 class ReadingAgain(live_daemon.LiveTest):
