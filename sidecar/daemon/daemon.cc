@@ -102,6 +102,7 @@ bool Daemon::ReadFigures(Body& body, Figures* out) {
   add("requests_total", ingress.requests);
   add("requests_refused_total", ingress.refusals);
   add("slow_consumers_total", ingress.slow_consumers);
+  add("flood_pauses_total", ingress.pauses);
   add("lost_wakes_total", ingress.lost_wakes);
   *out = std::move(*figures);
   return true;

@@ -100,6 +100,7 @@ uint32_t Attachment::Drain(uint64_t now_ns) {
     ++messages;
     active_ns_ = now_ns;
     ports_->counters->records.Add();
+    Charge(message, now_ns);
     if (polled == PollResult::kOversize) {
       Refuse({message.request_id}, Code::kInvalidArgument, KAIROS_DETAIL_RECORD_TOO_LARGE,
              "record: larger than one request may be", now_ns);
@@ -109,6 +110,16 @@ uint32_t Attachment::Drain(uint64_t now_ns) {
     }
   }
   return messages;
+}
+
+void Attachment::Charge(const RingMessage& message, uint64_t now_ns) {
+  // With nothing to compute there is nobody to protect, and rings go as fast as they can.
+  if (ports_->turns_in_flight == 0) return;
+  const bool is_ping = static_cast<RecordType>(message.type) == RecordType::kPing;
+  const uint64_t work_ns = (is_ping ? WorkAllowance::kPingNs : WorkAllowance::kRequestNs) +
+                           WorkAllowance::WorkOfBytes(message.payload.size());
+  paused_until_ns_ = allowance_.Spend(work_ns, now_ns);
+  ports_->counters->pauses.Add(paused_until_ns_ != 0);
 }
 
 void Attachment::OnMessage(const RingMessage& message, uint64_t now_ns) {
@@ -176,6 +187,7 @@ bool Attachment::Admit(const Request& request, uint64_t bytes, uint64_t now_ns) 
   }
   in_flight_.emplace(id.value, InFlight{request.kind, bytes});
   in_flight_bytes_ += bytes;
+  ports_->turns_in_flight += request.kind == RequestKind::kTurnSubmit;
   return true;
 }
 
@@ -233,6 +245,7 @@ void Attachment::Deliver(Reply&& reply, uint64_t now_ns) {
                     reply.kind == ReplyKind::kResult;
   if (ends) {
     in_flight_bytes_ -= found->second.bytes;
+    ports_->turns_in_flight -= found->second.kind == RequestKind::kTurnSubmit;
     in_flight_.erase(found);
   }
   ports_->counters->replies.Add();
@@ -292,6 +305,9 @@ void Attachment::Leave(uint64_t now_ns) {
   ports_->counters->detached.Add();
   socket_.Close();
   pidfd_.Close();
+  for (const auto& [id, one] : in_flight_) {
+    ports_->turns_in_flight -= one.kind == RequestKind::kTurnSubmit;
+  }
   in_flight_.clear();
   Send(Stamped(RequestKind::kDetach, RequestId{}, now_ns));
 }

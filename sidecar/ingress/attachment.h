@@ -10,6 +10,8 @@
 //    violation. Cancels are not in flight.
 // 2. What the conductor's queue has no room for waits here, and the ring is not read meanwhile.
 // 3. After a violation the ring is never read again.
+// 4. While any client's turn runs, each has a WorkAllowance; one that used it up is not read for a
+//    while.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +27,7 @@
 #include "sidecar/ingress/reply_writer.h"
 #include "sidecar/ingress/request.h"
 #include "sidecar/ingress/request_reader.h"
+#include "sidecar/ingress/work_allowance.h"
 
 namespace kairos {
 
@@ -59,6 +62,7 @@ struct IngressCounters {
   Counter doorbells;
   Counter doorbells_empty;
   Counter demotions;              // attachments moved to timer polling
+  Counter pauses;                 // times a client had used up its WorkAllowance
   Counter over_memory;            // attachments closed for their buffered bytes
   Counter poisoned[static_cast<size_t>(Violation::kCount)];
 };
@@ -68,6 +72,7 @@ struct IngressPorts {
   SpscQueue<Request>* requests = nullptr;
   IngressCounters* counters = nullptr;
   bool pushed = false;  // the conductor has to be woken
+  uint64_t turns_in_flight = 0;  // of all clients
   LogThrottle violations;
 };
 
@@ -106,10 +111,15 @@ class Attachment {
   RingConsumer& ring() { return requests_; }
   const ReplyWriter& replies() const { return replies_; }
   bool CanRead() const {
-    return phase_ == Phase::kLive && pending_.empty() &&
+    return phase_ == Phase::kLive && pending_.empty() && paused_until_ns_ == 0 &&
            replies_.waiting_bytes() <= limits_.reply.text_bytes_max / 2;
   }
   bool waits_for_conductor() const { return !pending_.empty(); }
+  // 0: not paused.
+  uint64_t paused_until_ns() const { return paused_until_ns_; }
+  void EndPause(uint64_t now_ns) {
+    if (now_ns >= paused_until_ns_) paused_until_ns_ = 0;
+  }
   size_t in_flight() const { return in_flight_.size(); }
 
   // Kept by RingIngress.
@@ -134,6 +144,7 @@ class Attachment {
   bool Admit(const Request& request, uint64_t bytes, uint64_t now_ns);
   void Refuse(RequestId id, Code code, int32_t detail, const char* text, uint64_t now_ns);
   void Send(Request&& request);
+  void Charge(const RingMessage& message, uint64_t now_ns);
   void MarkSlow(RequestId id);
   void Take(ReplyWriter::Outcome outcome, RequestId id, uint64_t now_ns);
   Request Stamped(RequestKind kind, RequestId id, uint64_t now_ns) const;
@@ -154,6 +165,8 @@ class Attachment {
   std::unordered_map<uint64_t, InFlight> in_flight_;
   uint64_t in_flight_bytes_ = 0;
   std::deque<Request> pending_;
+  WorkAllowance allowance_;
+  uint64_t paused_until_ns_ = 0;
 };
 
 }  // namespace kairos

@@ -179,6 +179,7 @@ int RingIngress::DrainHot(uint64_t now_ns) {
   for (size_t i = 0; i < hot_.size(); ++i) {
     Attachment& attachment = *hot_[i];
     if (!attachment.is_hot) continue;
+    attachment.EndPause(now_ns);
     if (!attachment.CanRead() || !attachment.ring().HasMore()) {
       if (attachment.ring().unreleased() > 0) Visit(attachment, now_ns);
       continue;
@@ -469,6 +470,7 @@ void RingIngress::PollDemoted(uint64_t now_ns) {
       Promote(*attachment);
       continue;
     }
+    attachment->EndPause(now_ns);
     attachment->Drain(now_ns);
     Visit(*attachment, now_ns);
   }
@@ -548,6 +550,9 @@ int RingIngress::SleepMs(uint64_t now_ns) const {
   if (attachments_.empty()) return -1;
   uint64_t until = next_sweep_ns_;
   if (demoted_ > 0) until = std::min(until, next_demoted_ns_);
+  for (const Attachment* one : hot_) {
+    if (one->paused_until_ns() != 0) until = std::min(until, one->paused_until_ns());
+  }
   if (until <= now_ns) return 0;
   return static_cast<int>((until - now_ns + 999'999) / 1'000'000);
 }

@@ -59,6 +59,7 @@ constexpr Row kRows[] = {
     {"requests_total", "requests_total", "Requests handed on by ingress."},
     {"requests_refused_total", "requests_refused_total", "Requests refused by ingress."},
     {"slow_consumers_total", "slow_consumers_total", "Turns cancelled for a client's full ring."},
+    {"flood_pauses_total", "flood_pauses_total", "Times a client that asks too much had to wait."},
     {"lost_wakes_total", "lost_wakes_total", "Records found by the sweep; must stay 0."},
 };
 

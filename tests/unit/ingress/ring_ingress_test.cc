@@ -361,6 +361,62 @@ TEST(RingIngress, MovesClientThatFloodsDoorbellsToTimerPolling) {
   EXPECT_TRUE(request && request->kind == RequestKind::kDetach) << "its end is still noticed";
 }
 
+TEST(RingIngress, PausesAFloodWhileTurnsRunAndNobodyElse) {
+  constexpr uint64_t kPings = 6000;
+  constexpr uint64_t kAtOnce = WorkAllowance::kBurstNs / WorkAllowance::kPingNs;
+  IngressRig rig;
+  RigClient flooder = rig.Attach();
+  RigClient neighbour = rig.Attach();
+  uint64_t pongs = 0;
+  const auto take_pongs = [&] {
+    while (flooder.Poll().type == RecordType::kPong) ++pongs;
+  };
+  const auto flood = [&] {
+    pongs = 0;
+    for (uint64_t id = 1; id <= kPings; ++id) {
+      ASSERT_EQ(flooder.Push(RecordType::kPing, id, "x"), PushResult::kDone);
+    }
+    flooder.Publish();
+  };
+  // Time as the test says, in steps in which ingress looks at everything.
+  uint64_t now_ns = MonotonicNs() + 1'000'000'000;
+  const auto pass = [&](uint64_t ns) {
+    constexpr uint64_t kStepNs = 100'000;
+    for (uint64_t passed = 0; passed < ns; passed += kStepNs) {
+      rig.ingress->DoWork(now_ns += kStepNs);
+      take_pongs();
+    }
+  };
+
+  flood();
+  pass(20'000'000);
+  EXPECT_EQ(pongs, kPings);
+  EXPECT_EQ(rig.ingress->counters().pauses.value(), 0u) << "nothing runs, so nobody is protected";
+
+  ASSERT_EQ(neighbour.Push(RecordType::kTurnSubmit, 1, TurnPayload("x")), PushResult::kDone);
+  neighbour.Publish();
+  pass(1'000'000);
+  const std::optional<Request> turn = rig.requests.TryPop();
+  ASSERT_TRUE(turn.has_value());
+  flood();
+  pass(10'000'000);
+  EXPECT_GE(rig.ingress->counters().pauses.value(), 1u);
+  const uint64_t first = pongs;
+  EXPECT_GT(first, kAtOnce);
+  EXPECT_LE(first, kAtOnce + 100) << "with a hundredth of 10 ms";
+  ASSERT_EQ(neighbour.Push(RecordType::kPing, 2, "hi"), PushResult::kDone);
+  neighbour.Publish();
+  pass(200'000);
+  EXPECT_EQ(neighbour.Poll().type, RecordType::kPong);
+  pass(100'000'000);
+  EXPECT_GE(pongs - first, 900u) << "a hundredth of 100 ms, or a pause less";
+  EXPECT_LE(pongs - first, 1300u);
+
+  rig.Answer(*turn, ReplyKind::kFinal);
+  pass(40'000'000);
+  EXPECT_EQ(pongs, kPings);
+}
+
 TEST(RingIngress, FindsRecordWithoutDoorbellAndCountsIt) {
   IngressOptions options;
   options.sweep_ns = 1'000'000;
