@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What libkairos is compared with on the same machine in the same run: an echo by another process
-// over the barest ring there can be, and over ZeroMQ's ipc transport.
+// over the barest ring there can be, over our rings without sidecar and library, and over ZeroMQ's
+// ipc transport.
 // Each starts one child process and ends it when destroyed. Owner: the bench's one thread.
 #pragma once
 
@@ -9,6 +10,8 @@
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "shm/ring.h"
 
 namespace kairos {
 
@@ -34,6 +37,31 @@ class RawRingEcho {
 
   Memory* memory_ = nullptr;
   pid_t pid_ = -1;
+  std::vector<std::byte> buffer_;
+};
+
+// RingProducer and RingConsumer alone: frames, checks, private copies, positions, room.
+// Both ends spin. What it costs more than RawRingEcho is what the ring protocol costs.
+class FramedRingEcho {
+ public:
+  FramedRingEcho();
+  ~FramedRingEcho();
+  FramedRingEcho(const FramedRingEcho&) = delete;
+  FramedRingEcho& operator=(const FramedRingEcho&) = delete;
+
+  bool valid() const { return pid_ > 0; }
+  pid_t pid() const { return pid_; }
+  // One round trip in nanoseconds; 0 where the ring broke.
+  uint64_t Ping(uint32_t bytes);
+
+ private:
+  struct Memory;
+  void Answer(RingProducer* producer, RingConsumer* consumer) const;
+
+  Memory* memory_ = nullptr;
+  pid_t pid_ = -1;
+  RingProducer there_;
+  RingConsumer back_;
   std::vector<std::byte> buffer_;
 };
 

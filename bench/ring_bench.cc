@@ -134,12 +134,13 @@ class RingBench {
     if (spinning == nullptr) return Complain("attach");
     bool measured = true;
     for (const uint32_t bytes : kSizes) {
-      Trips spin, sleep, raw, zmq_busy, zmq_idle;
+      Trips spin, sleep, raw, framed, zmq_busy, zmq_idle;
       const int spins = bytes > 4096 ? effort_.spin_pings / 4 : effort_.spin_pings;
       for (int i = 0; measured && i < effort_.repetitions; ++i) {
         measured =
             SampleSpinning(spinning, spins, bytes, &spin) &&
-            SampleRaw(spins, bytes, &raw) &&
+            SampleRing<RawRingEcho>(spins, bytes, &raw) &&
+            SampleRing<FramedRingEcho>(spins, bytes, &framed) &&
             Sample(spins / 10, 0, &zmq_busy, [&] { return zmq.Ping(bytes); }) &&
             Sample(effort_.parked_pings, kPauseUs, &sleep,
                    [&] { return PingThrough(parked, bytes, false); }) &&
@@ -147,11 +148,14 @@ class RingBench {
       }
       if (!measured) break;
       ReportTrips("spin", bytes, spin, {{"raw_ring", &raw}, {"zmq_ipc", &zmq_busy}});
+      ReportTrips("framed", bytes, framed, {{"raw_ring", &raw}});
       ReportTrips("parked", bytes, sleep, {{"zmq_ipc", &zmq_idle}});
       if (bytes != 64) continue;
       Gate("64 B spinning p50, us", spin.At(0.5), 1.5, true);
       Gate("64 B spinning p99, us", spin.At(0.99), 5, true);
-      Gate("64 B spinning over the raw ring, ratio", spin.At(0.5) / raw.At(0.5), 2, true);
+      Gate("64 B frames over the raw ring, ratio", framed.At(0.5) / raw.At(0.5), 2, true);
+      Gate("64 B through library and sidecar over the raw ring, ratio",
+           spin.At(0.5) / raw.At(0.5), 2.5, true);
       Gate("ZeroMQ over 64 B spinning, ratio", zmq_busy.At(0.5) / spin.At(0.5), 20, false);
       Gate("64 B parked p50, us", sleep.At(0.5), 100, true);
       Gate("ZeroMQ over 64 B parked, ratio", zmq_idle.At(0.5) / sleep.At(0.5), 1.2, false);
@@ -180,12 +184,13 @@ class RingBench {
     return sidecar_.pid();
   }
 
-  // The raw peer spins all its life, so it lives only while it is measured.
-  static bool SampleRaw(int count, uint32_t bytes, Trips* out) {
-    RawRingEcho raw;
-    if (!raw.valid()) return false;
-    const PinnedPair pinned(raw.pid());
-    return Sample(count, 0, out, [&] { return raw.Ping(bytes); });
+  // A ring's peer spins all its life, so it lives only while it is measured.
+  template <typename Echo>
+  static bool SampleRing(int count, uint32_t bytes, Trips* out) {
+    Echo echo;
+    if (!echo.valid()) return false;
+    const PinnedPair pinned(echo.pid());
+    return Sample(count, 0, out, [&] { return echo.Ping(bytes); });
   }
 
   void ReportTrips(const char* mode, uint32_t bytes, const Trips& ours,
