@@ -247,6 +247,7 @@ void Chat::Turn(const std::string& text) {
   kairos_turn_options_t turn;
   kairos_turn_options_init(&turn);
   turn.session_id = session_;
+  turn.model = View(options_.model);
   turn.messages = messages;
   turn.message_count = count;
   turn.generation = &generation;

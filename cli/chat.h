@@ -12,6 +12,7 @@ struct ChatOptions {
   std::string socket;   // empty: the default
   std::string session;  // hex; empty: a new one
   std::string system;
+  std::string model;    // empty: the session's, or the default of a new one
   uint32_t max_tokens = 0;
   std::optional<float> temperature;
   bool json = false;  // one JSON object per turn on stdout instead of a stream

@@ -135,6 +135,10 @@ void AddChat(CLI::App* app, const Target* target, ChatOptions* chat, Action* act
   run->add_option("--system", chat->system, "system prompt of a new session")
       ->type_name("TEXT")
       ->excludes(session);
+  run->add_option("--model", chat->model,
+                  "resident model, as `model show` names it; not given: the session's own, or the "
+                  "default for a new one")
+      ->type_name("NAME");
   run->add_option("--max-tokens", chat->max_tokens,
                   "most tokens of a reply; 0 or not given: the sidecar's setting")
       ->type_name("N");

@@ -82,6 +82,14 @@ std::string ModelHosts::UnknownWords(std::string_view name) const {
   return fmt::format("model: none in memory is called {}; there are: {}", name, Names());
 }
 
+std::string ModelHosts::OtherWords(const ModelHost* own, std::string_view fingerprint,
+                                   std::string_view asked) const {
+  const std::string whose =
+      own != nullptr ? own->parts.name : fmt::format("a model with fingerprint {}", fingerprint);
+  return fmt::format("model: the session is one of {}, not of {}; KAIROS_TURN_MOVE_MODEL moves it",
+                     whose, asked);
+}
+
 std::string ModelHosts::AbsentWords(std::string_view fingerprint) const {
   return fmt::format("the session was made under another model (fingerprint {}); in memory: {}",
                      fingerprint, Names());

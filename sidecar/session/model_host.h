@@ -86,6 +86,9 @@ class ModelHosts {
   ModelHost* OfFingerprint(std::string_view fingerprint);
   // "no model in memory is called x; there are a and b"
   std::string UnknownWords(std::string_view name) const;
+  // Of a session that is `own`'s (null: that of an absent model) and was asked to be another's.
+  std::string OtherWords(const ModelHost* own, std::string_view fingerprint,
+                         std::string_view asked) const;
   // Of a session whose model is not here.
   std::string AbsentWords(std::string_view fingerprint) const;
 

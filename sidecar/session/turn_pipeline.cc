@@ -182,7 +182,7 @@ bool TurnPipeline::ChooseModel(Turn& turn, const Session& session) {
     Fail(turn, Code::kNotFound, 0, parts_.models.UnknownWords(name));
   } else if (turn.moves_model && (turn.ask().flags & KAIROS_TURN_MOVE_MODEL) == 0) {
     Fail(turn, Code::kFailedPrecondition, KAIROS_DETAIL_OTHER_MODEL,
-         fmt::format("model: the session is not one of {}; KAIROS_TURN_MOVE_MODEL moves it", name));
+         parts_.models.OtherWords(session.host, session.record.model, name));
   } else if (turn.moves_model && !turn.ask().tokens.empty()) {
     Fail(turn, Code::kInvalidArgument, 0,
          "KAIROS_TURN_MOVE_MODEL: a turn of raw tokens cannot move its session");

@@ -119,6 +119,26 @@ class Models(unittest.TestCase):
         self.assertIn(f"there are: {DEFAULT}, small", str(refused.exception))
 
     @unittest.skipUnless(CTL, "KAIROSCTL is not set")
+    def test_a_chat_at_the_terminal_is_with_the_model_that_it_names(self) -> None:
+        self.start(DEFAULT, "small")
+
+        def chat(*words: str) -> subprocess.CompletedProcess:
+            return subprocess.run([CTL, "--json", "run", "--max-tokens", "4", *words], text=True,
+                                  input="Name a river.\n", capture_output=True, timeout=60,
+                                  env={**os.environ, "KAIROS_SOCKET": self.daemon.socket})
+
+        first = chat("--model", "small")
+        self.assertEqual(first.returncode, 0, first.stderr)
+        session = json.loads(first.stdout)["session"]
+        self.assertEqual(self.client().open_session(int(session, 16)).stat().model, "small")
+        self.assertEqual(chat("--session", session).returncode, 0)
+        other = chat("--session", session, "--model", DEFAULT)
+        self.assertEqual(other.returncode, 1)
+        self.assertIn("small", other.stderr)
+        none = chat("--model", "nosuch")
+        self.assertEqual(none.returncode, 1)
+        self.assertIn("nosuch", none.stderr)
+
     def test_operators_see_which_model_is_whose(self) -> None:
         self.start(DEFAULT, "small")
         told(self.client().create_session(model="small", label="mine").turn(
