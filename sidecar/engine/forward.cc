@@ -111,7 +111,7 @@ void Forward::Norm(uint32_t rows, const float* weight, const Projection& reader)
 void Forward::Multiply(const PackedMatrix& matrix, const Activations& x, const Tile& tile,
                        float* out, uint64_t out_stride) const {
   const uint32_t end = tile.panel + tile.panels;
-  if (matrix.type == WeightType::kF32 || matrix.type == WeightType::kF16) {
+  if (!IsQuantized(matrix.layout())) {
     kernels_.matmul_float(matrix, tile.panel, end, x.floats(tile.row), x.cols(), tile.rows, out,
                           out_stride);
   } else {

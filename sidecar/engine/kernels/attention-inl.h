@@ -80,8 +80,8 @@ void ScoreHalf(const uint8_t* half_k, uint32_t head_dim, uint32_t at, const uint
     Floats scores[T];
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) scores[t] = Set(0.0f);
-    MultiplyColumns<true, T>(half_k + static_cast<uint64_t>(group) * head_dim * 32, 32, head_dim,
-                             tile.queries, scores);
+    const uint8_t* keys = half_k + static_cast<uint64_t>(group) * head_dim * 32;
+    MultiplyColumns<ColumnKind::kHalf, T>(keys, 32, head_dim, tile.queries, scores);
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
       const uint32_t first = group * kLanes;
@@ -136,13 +136,13 @@ void WeighHalf(const uint8_t* half_v, uint32_t head_dim, uint32_t at, const uint
       probabilities[t] = tile.scores[t] + at;
       acc[t] = Load(tile.values[t] + i);
     }
-    MultiplyColumns<true, T>(half_v + i * 2, stride, common, probabilities, acc);
+    MultiplyColumns<ColumnKind::kHalf, T>(half_v + i * 2, stride, common, probabilities, acc);
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
       if (limits[t] > common) {
         const float* rest = probabilities[t] + common;
-        MultiplyColumns<true, 1>(half_v + common * stride + i * 2, stride, limits[t] - common,
-                                 &rest, acc + t);
+        MultiplyColumns<ColumnKind::kHalf, 1>(half_v + common * stride + i * 2, stride,
+                                              limits[t] - common, &rest, acc + t);
       }
       Store(tile.values[t] + i, acc[t]);
     }

@@ -52,6 +52,15 @@ inline Floats LoadHalfs(const void* bytes) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(halfs)), _mm256_cvtph_ps(_mm_loadu_si128(halfs + 1))};
 }
 
+// bfloat16: the upper half of a float.
+inline Floats LoadBrainHalfs(const void* bytes) {
+  const __m128i* halfs = static_cast<const __m128i*>(bytes);
+  const auto widen = [](__m128i words) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16));
+  };
+  return {widen(_mm_loadu_si128(halfs)), widen(_mm_loadu_si128(halfs + 1))};
+}
+
 inline void StoreHalfs(void* bytes, Floats value) {
   __m128i* halfs = static_cast<__m128i*>(bytes);
   _mm_storeu_si128(halfs, _mm256_cvtps_ph(value.low, _MM_FROUND_TO_NEAREST_INT));
@@ -260,6 +269,125 @@ inline void SmallByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints d
   for (uint32_t vector = 0; vector < 8; ++vector) {
     AddSmallVector<T>(LoadRegister(bytes + vector * 64), LoadRegister(bytes + vector * 64 + 32), x,
                       vector, sums_low, sums_high);
+  }
+  WidenSums<T>(sums_low, sums_high, dots);
+}
+
+// The fifth bits of vector V in place, of 32 elements of the plane.
+template <int V>
+inline __m256i FifthBits(__m256i plane) {
+  __m256i moved = plane;
+  if constexpr (V < 4) moved = _mm256_slli_epi16(plane, 4 - V);
+  if constexpr (V > 4) moved = _mm256_srli_epi16(plane, V - 4);
+  return _mm256_and_si256(moved, _mm256_set1_epi8(16));
+}
+
+// Bytes of at most 31: four products add up in 16 bits, 4 * 2 * 31 * 127 = 31496.
+template <int T, int V>
+inline void AddFivePair(const uint8_t* fives, const int8_t* const x[T], __m256i sums_low[T],
+                        __m256i sums_high[T]) {
+  const __m256i mask = _mm256_set1_epi8(15);
+  const __m256i low = LoadRegister(fives + V * 32);
+  const __m256i high = LoadRegister(fives + V * 32 + 32);
+  const __m256i low_plane = LoadRegister(fives + 256);
+  const __m256i high_plane = LoadRegister(fives + 288);
+  AddSmallVector<T>(_mm256_or_si256(_mm256_and_si256(low, mask), FifthBits<V>(low_plane)),
+                    _mm256_or_si256(_mm256_and_si256(high, mask), FifthBits<V>(high_plane)), x, V,
+                    sums_low, sums_high);
+  const __m256i low_upper = _mm256_and_si256(_mm256_srli_epi16(low, 4), mask);
+  const __m256i high_upper = _mm256_and_si256(_mm256_srli_epi16(high, 4), mask);
+  AddSmallVector<T>(_mm256_or_si256(low_upper, FifthBits<V + 1>(low_plane)),
+                    _mm256_or_si256(high_upper, FifthBits<V + 1>(high_plane)), x, V + 1, sums_low,
+                    sums_high);
+}
+
+template <int T>
+inline void AddWidened(const __m256i sums_low[T], const __m256i sums_high[T], Ints dots[T]) {
+  Ints wide[T];
+  WidenSums<T>(sums_low, sums_high, wide);
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) dots[t] = AddInts(dots[t], wide[t]);
+}
+
+template <int T>
+inline void ClearSums(__m256i sums_low[T], __m256i sums_high[T]) {
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) sums_low[t] = sums_high[t] = _mm256_setzero_si256();
+}
+
+template <int T>
+inline void FiveDots(const uint8_t* fives, const int8_t* const x[T], Ints dots[T]) {
+  __m256i sums_low[T], sums_high[T];
+  ClearSums<T>(sums_low, sums_high);
+  AddFivePair<T, 0>(fives, x, sums_low, sums_high);
+  AddFivePair<T, 2>(fives, x, sums_low, sums_high);
+  WidenSums<T>(sums_low, sums_high, dots);
+  ClearSums<T>(sums_low, sums_high);
+  AddFivePair<T, 4>(fives, x, sums_low, sums_high);
+  AddFivePair<T, 6>(fives, x, sums_low, sums_high);
+  AddWidened<T>(sums_low, sums_high, dots);
+}
+
+template <int V>
+inline void AddFifthBits(const uint8_t* plane, uint8_t* bytes) {
+  for (uint32_t half = 0; half < 64; half += 32) {
+    const __m256i nibbles = LoadRegister(bytes + V * 64 + half);
+    StoreRegister(bytes + V * 64 + half,
+                  _mm256_or_si256(nibbles, FifthBits<V>(LoadRegister(plane + half))));
+  }
+}
+
+inline void UnpackFives(const uint8_t* fives, uint8_t* bytes) {
+  UnpackNibbles(fives, bytes);
+  AddFifthBits<0>(fives + 256, bytes);
+  AddFifthBits<1>(fives + 256, bytes);
+  AddFifthBits<2>(fives + 256, bytes);
+  AddFifthBits<3>(fives + 256, bytes);
+  AddFifthBits<4>(fives + 256, bytes);
+  AddFifthBits<5>(fives + 256, bytes);
+  AddFifthBits<6>(fives + 256, bytes);
+  AddFifthBits<7>(fives + 256, bytes);
+}
+
+// Bytes of at most 31.
+template <int T>
+inline void MediumByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints dots[T]) {
+  __m256i sums_low[T], sums_high[T];
+#pragma GCC unroll 2
+  for (uint32_t first = 0; first < 8; first += 4) {
+    ClearSums<T>(sums_low, sums_high);
+#pragma GCC unroll 4
+    for (uint32_t vector = first; vector < first + 4; ++vector) {
+      AddSmallVector<T>(LoadRegister(bytes + vector * 64), LoadRegister(bytes + vector * 64 + 32),
+                        x, vector, sums_low, sums_high);
+    }
+    if (first == 0) {
+      WidenSums<T>(sums_low, sums_high, dots);
+    } else {
+      AddWidened<T>(sums_low, sums_high, dots);
+    }
+  }
+}
+
+// Four vectors of signed bytes of magnitude 32 at most: 4 * 2 * 32 * 127 = 32512.
+template <int T>
+inline void HalfByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints dots[T]) {
+  __m256i sums_low[T], sums_high[T];
+  ClearSums<T>(sums_low, sums_high);
+#pragma GCC unroll 4
+  for (uint32_t vector = 0; vector < 4; ++vector) {
+    const __m256i low = LoadRegister(bytes + vector * 64);
+    const __m256i high = LoadRegister(bytes + vector * 64 + 32);
+    const __m256i low_size = _mm256_abs_epi8(low);
+    const __m256i high_size = _mm256_abs_epi8(high);
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) {
+      const __m256i four = BroadcastFour(x[t] + vector * 4);
+      sums_low[t] = Pin(_mm256_add_epi16(
+          sums_low[t], _mm256_maddubs_epi16(low_size, _mm256_sign_epi8(four, low))));
+      sums_high[t] = Pin(_mm256_add_epi16(
+          sums_high[t], _mm256_maddubs_epi16(high_size, _mm256_sign_epi8(four, high))));
+    }
   }
   WidenSums<T>(sums_low, sums_high, dots);
 }

@@ -39,6 +39,12 @@ inline Floats LoadHalfs(const void* bytes) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(bytes)))};
 }
 
+// bfloat16: the upper half of a float.
+inline Floats LoadBrainHalfs(const void* bytes) {
+  const __m256i words = _mm256_loadu_si256(static_cast<const __m256i*>(bytes));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16))};
+}
+
 inline void StoreHalfs(void* bytes, Floats value) {
   _mm256_storeu_si256(static_cast<__m256i*>(bytes),
                       _mm512_cvtps_ph(value.v, _MM_FROUND_TO_NEAREST_INT));
@@ -175,13 +181,71 @@ inline void SmallByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints d
   }
 }
 
-// The sign of the weight moves to the activation; a magnitude of 128 is fine as an unsigned byte.
+// Bytes of at most 31 add up just as well.
 template <int T>
-inline void SignedByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints dots[T]) {
+inline void MediumByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints dots[T]) {
+  SmallByteDots<T>(bytes, x, dots);
+}
+
+// The fifth bits of vector V in place.
+template <int V>
+inline __m512i FifthBits(__m512i plane) {
+  __m512i moved = plane;
+  if constexpr (V < 4) moved = _mm512_slli_epi16(plane, 4 - V);
+  if constexpr (V > 4) moved = _mm512_srli_epi16(plane, V - 4);
+  return _mm512_and_si512(moved, _mm512_set1_epi8(16));
+}
+
+template <int V>
+inline void LoadFivePair(const uint8_t* fives, __m512i* first, __m512i* second) {
+  const __m512i mask = _mm512_set1_epi8(15);
+  const __m512i both = _mm512_loadu_si512(fives + V * 32);
+  const __m512i plane = _mm512_loadu_si512(fives + 256);
+  *first = _mm512_or_si512(_mm512_and_si512(both, mask), FifthBits<V>(plane));
+  *second = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(both, 4), mask),
+                            FifthBits<V + 1>(plane));
+}
+
+template <int T, int V>
+inline void AddFivePair(const uint8_t* fives, const int8_t* const x[T], Ints dots[T]) {
+  __m512i first, second;
+  LoadFivePair<V>(fives, &first, &second);
+  AddVector<T>(first, x, V, dots);
+  AddVector<T>(second, x, V + 1, dots);
+}
+
+template <int T>
+inline void FiveDots(const uint8_t* fives, const int8_t* const x[T], Ints dots[T]) {
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) dots[t] = ZeroInts();
+  AddFivePair<T, 0>(fives, x, dots);
+  AddFivePair<T, 2>(fives, x, dots);
+  AddFivePair<T, 4>(fives, x, dots);
+  AddFivePair<T, 6>(fives, x, dots);
+}
+
+template <int V>
+inline void UnpackFivePair(const uint8_t* fives, uint8_t* bytes) {
+  __m512i first, second;
+  LoadFivePair<V>(fives, &first, &second);
+  _mm512_storeu_si512(bytes + V * 64, first);
+  _mm512_storeu_si512(bytes + V * 64 + 64, second);
+}
+
+inline void UnpackFives(const uint8_t* fives, uint8_t* bytes) {
+  UnpackFivePair<0>(fives, bytes);
+  UnpackFivePair<2>(fives, bytes);
+  UnpackFivePair<4>(fives, bytes);
+  UnpackFivePair<6>(fives, bytes);
+}
+
+// The sign of the weight moves to the activation; a magnitude of 128 is fine as an unsigned byte.
+template <int T, uint32_t kVectors>
+inline void SignedDots(const uint8_t* bytes, const int8_t* const x[T], Ints dots[T]) {
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) dots[t] = ZeroInts();
 #pragma GCC unroll 8
-  for (uint32_t vector = 0; vector < 8; ++vector) {
+  for (uint32_t vector = 0; vector < kVectors; ++vector) {
     const __m512i weights = _mm512_loadu_si512(bytes + vector * 64);
     const __m512i sizes = _mm512_abs_epi8(weights);
     const __mmask64 negative = _mm512_movepi8_mask(weights);
@@ -192,6 +256,16 @@ inline void SignedByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints 
       dots[t].v = _mm512_dpbusd_epi32(dots[t].v, sizes, turned);
     }
   }
+}
+
+template <int T>
+inline void SignedByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints dots[T]) {
+  SignedDots<T, 8>(bytes, x, dots);
+}
+
+template <int T>
+inline void HalfByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints dots[T]) {
+  SignedDots<T, 4>(bytes, x, dots);
 }
 
 }  // namespace

@@ -25,20 +25,70 @@ namespace kairos {
 // ---- Weights -----------------------------------------------------------------------------------
 
 // GGUF tensor types that can be packed. Numbers are GGUF's.
-enum class WeightType : uint32_t { kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 8 };
+enum class WeightType : uint32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kBF16 = 30,
+};
 
 inline constexpr uint32_t kPanelRows = 16;   // output rows of one panel
 inline constexpr uint32_t kGroupSize = 32;   // weights, and activations, that share a scale
 
-// A matrix [rows, cols] as panels of 16 rows, each panel contiguous, blocks of 32 columns in order.
-// Bytes of one block of one panel:
-//   kQ4_0, kQ4_1  f16 scale[16], f16 offset[16], 256 B nibbles. The block's integers form eight
-//                 64-byte vectors; byte 4*r + i of vector v is row r, column 4*v + i. Nibble byte
-//                 64*p + j holds byte j of vector 2p in its low and of vector 2p+1 in its high
-//                 half. value = scale * q + offset; Q4_0 has offset = -8 * scale.
-//   kQ8_0         f16 scale[16], 512 B: the eight vectors as signed bytes.
-//   kF16, kF32    [32 columns][16 rows] values.
-// A last panel with fewer rows is padded with zeros. `cols` is a multiple of 32.
+// A matrix [rows, cols] is kept as panels of 16 rows, each panel contiguous, blocks of 32 columns
+// in order. This is what one block of one panel holds. The integers of a block form eight vectors
+// of 64: element 4*r + i of vector v is row r, column 4*v + i.
+enum class PanelLayout : uint8_t {
+  kFloat,      // [32 columns][16 rows] values; F32
+  kHalf,       // as kFloat; F16
+  kBrainHalf,  // as kFloat; BF16
+  // f16 scale[16], f16 offset[16], 256 B: byte 64*p + j is element j of vector 2p in its low and of
+  // vector 2p+1 in its high half. value = scale * q + offset. Q4_0 (offset = -8 * scale), Q4_1,
+  // Q4_K.
+  kNibbles,
+  // As kNibbles, then 64 B of fifth bits: bit v of byte j belongs to element j of vector v. Q5_0
+  // (offset = -16 * scale), Q5_1, Q5_K.
+  kFives,
+  kBytes,      // f16 scale[16], 512 B: the vectors as signed bytes; Q8_0
+  kHalfBytes,  // f16 scale[16] of columns 0-15, f16 scale[16] of columns 16-31, 512 B; Q6_K
+};
+
+constexpr PanelLayout LayoutOf(WeightType type) {
+  switch (type) {
+    case WeightType::kF32: return PanelLayout::kFloat;
+    case WeightType::kF16: return PanelLayout::kHalf;
+    case WeightType::kBF16: return PanelLayout::kBrainHalf;
+    case WeightType::kQ4_0:
+    case WeightType::kQ4_1:
+    case WeightType::kQ4_K: return PanelLayout::kNibbles;
+    case WeightType::kQ5_0:
+    case WeightType::kQ5_1:
+    case WeightType::kQ5_K: return PanelLayout::kFives;
+    case WeightType::kQ8_0: return PanelLayout::kBytes;
+    case WeightType::kQ6_K: break;
+  }
+  return PanelLayout::kHalfBytes;
+}
+
+// Float layouts are multiplied with float activations, the others with quantised ones.
+constexpr bool IsQuantized(PanelLayout layout) {
+  return layout != PanelLayout::kFloat && layout != PanelLayout::kHalf &&
+         layout != PanelLayout::kBrainHalf;
+}
+
+// Columns of a row that GGUF stores as one unit: 1, 32 or 256.
+uint32_t SourceColumns(WeightType type);
+
+// A last panel with fewer rows is padded with zeros. `cols` is a multiple of 32, and of 256 for the
+// K types. Their scales, products of a half and a 6 or 8 bit number in the file, are kept as the
+// nearest half.
 struct PackedMatrix {
   WeightType type = WeightType::kF32;
   uint32_t rows = 0;
@@ -46,15 +96,22 @@ struct PackedMatrix {
   uint64_t panel_bytes = 0;
   const uint8_t* data = nullptr;  // 64-byte aligned
 
+  PanelLayout layout() const { return LayoutOf(type); }
   uint32_t panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
 };
 
+// Whether GGUF's number of a tensor type is one of WeightType's.
+bool IsWeightType(uint32_t gguf_type);
+// "F32, F16, ..." for messages.
+const char* WeightTypeNames();
 // Bytes of one packed panel of `cols` columns.
 uint64_t PanelBytes(WeightType type, uint32_t cols);
 // Packs 16 rows in GGUF's layout (null: a row of zeros) into `panel`. Row pointers need no
 // alignment, so rows can come from several tensors, permuted.
 void PackPanel(WeightType type, const uint8_t* const rows[kPanelRows], uint32_t cols,
                uint8_t* panel);
+// Whether all scales, offsets and float values of a packed panel are finite.
+bool PanelIsFinite(WeightType type, uint32_t cols, const uint8_t* panel);
 // Values of one GGUF row as float.
 void DequantizeRow(WeightType type, const uint8_t* row, uint32_t cols, float* out);
 // Row `row` of a packed matrix as float; equals DequantizeRow of its source, bit for bit.
@@ -123,10 +180,11 @@ struct KernelTable {
   // out[m, n] for output rows of panels [panel_begin, panel_end); rows past matrix.rows are not
   // written. Quantised types, per output: acc = 0; for each group b in order: acc =
   // fma(float(dot_b), weight_scale_b * activation_scale_b, acc), and with offsets acc =
-  // fma(offset_b, sum_b, acc).
+  // fma(offset_b, sum_b, acc). kHalfBytes: one fma for each half of the group, in order, with its
+  // own dot and scale.
   void (*matmul_quantized)(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end,
                            const QuantizedRows& x, uint32_t m, float* out, uint64_t out_stride);
-  // kF16, kF32: acc = fma(weight, x, acc) over columns in order.
+  // Float layouts: acc = fma(weight, x, acc) over columns in order.
   void (*matmul_float)(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end,
                        const float* x, uint64_t x_stride, uint32_t m, float* out,
                        uint64_t out_stride);

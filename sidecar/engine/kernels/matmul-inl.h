@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products of a tier (see vector-inl.h, which comes first). The tier defines, for one block
-// of 16 rows x 32 columns and T tokens, the integer dots from packed nibbles, from nibbles unpacked
-// to bytes, and from signed bytes.
+// of 16 rows x 32 columns and T tokens, the integer dots from nibbles, from nibbles with fifth
+// bits, from both unpacked to bytes, and from signed bytes, of all columns or of 16.
 //
 // Loops: tokens in blocks that stay in L2, then panels, then tiles of T tokens that share each load
-// of weights. With many tokens the nibbles of a panel are unpacked once per block of tokens. An
+// of weights. With many tokens the integers of a panel are unpacked once per block of tokens. An
 // output is one chain over the columns whatever the tiling, so its bits never depend on it.
 #pragma once
 
@@ -19,47 +19,94 @@ constexpr uint32_t kTokenBlockMax =
 constexpr uint32_t kTokenBlockBytes = 256 * 1024;  // activations of a block of tokens, half of L2
 constexpr uint32_t kChunkGroups = 64;      // groups of columns unpacked at once: 2048 columns
 
-// How the three layouts of a block look to the inner loop.
-struct Nibbles {
-  static constexpr bool kOffsets = true;
-  static constexpr uint32_t kBytes = 320;
-  static Floats Scales(const uint8_t* block) { return LoadHalfs(block); }
+constexpr uint32_t kUnpackedBytes = 640;   // 16 float scales, 16 float offsets, the eight vectors
+
+// A block adds fma(dot, scale * activation scale) to an output, kParts times over as many columns,
+// and then fma(offset, activation sum) where it has offsets. These say how each layout does it.
+struct HalfScales {
+  static Floats Scales(const uint8_t* block, int part) { return LoadHalfs(block + part * 32); }
   static Floats Offsets(const uint8_t* block) { return LoadHalfs(block + 32); }
-  template <int T>
-  static void Dots(const uint8_t* block, const int8_t* const x[T], Ints dots[T]) {
-    NibbleDots<T>(block + 64, x, dots);
-  }
 };
 
-struct SignedBytes {
-  static constexpr bool kOffsets = false;
-  static constexpr uint32_t kBytes = 544;
-  static Floats Scales(const uint8_t* block) { return LoadHalfs(block); }
-  static Floats Offsets(const uint8_t* block) { return LoadHalfs(block); }
-  template <int T>
-  static void Dots(const uint8_t* block, const int8_t* const x[T], Ints dots[T]) {
-    SignedByteDots<T>(block + 32, x, dots);
-  }
-};
-
-// 16 float scales, 16 float offsets, eight vectors of bytes.
-struct UnpackedNibbles {
+struct FloatScales {
   static constexpr bool kOffsets = true;
-  static constexpr uint32_t kBytes = 640;
-  static Floats Scales(const uint8_t* block) { return Load(reinterpret_cast<const float*>(block)); }
+  static constexpr int kParts = 1;
+  static constexpr uint32_t kBytes = kUnpackedBytes;
+  static Floats Scales(const uint8_t* block, int) {
+    return Load(reinterpret_cast<const float*>(block));
+  }
   static Floats Offsets(const uint8_t* block) {
     return Load(reinterpret_cast<const float*>(block + 64));
   }
+};
+
+struct UnpackedNibbles : FloatScales {
   template <int T>
-  static void Dots(const uint8_t* block, const int8_t* const x[T], Ints dots[T]) {
+  static void Dots(const uint8_t* block, int, const int8_t* const x[T], Ints dots[T]) {
     SmallByteDots<T>(block + 128, x, dots);
   }
 };
 
+struct UnpackedFives : FloatScales {
+  template <int T>
+  static void Dots(const uint8_t* block, int, const int8_t* const x[T], Ints dots[T]) {
+    MediumByteDots<T>(block + 128, x, dots);
+  }
+};
+
+struct Nibbles : HalfScales {
+  using Unpacked = UnpackedNibbles;
+  static constexpr bool kOffsets = true;
+  static constexpr int kParts = 1;
+  static constexpr uint32_t kBytes = 320;
+  template <int T>
+  static void Dots(const uint8_t* block, int, const int8_t* const x[T], Ints dots[T]) {
+    NibbleDots<T>(block + 64, x, dots);
+  }
+  static void UnpackIntegers(const uint8_t* block, uint8_t* bytes) {
+    UnpackNibbles(block + 64, bytes);
+  }
+};
+
+struct Fives : HalfScales {
+  using Unpacked = UnpackedFives;
+  static constexpr bool kOffsets = true;
+  static constexpr int kParts = 1;
+  static constexpr uint32_t kBytes = 384;
+  template <int T>
+  static void Dots(const uint8_t* block, int, const int8_t* const x[T], Ints dots[T]) {
+    FiveDots<T>(block + 64, x, dots);
+  }
+  static void UnpackIntegers(const uint8_t* block, uint8_t* bytes) {
+    UnpackFives(block + 64, bytes);
+  }
+};
+
+struct SignedBytes : HalfScales {
+  static constexpr bool kOffsets = false;
+  static constexpr int kParts = 1;
+  static constexpr uint32_t kBytes = 544;
+  template <int T>
+  static void Dots(const uint8_t* block, int, const int8_t* const x[T], Ints dots[T]) {
+    SignedByteDots<T>(block + 32, x, dots);
+  }
+};
+
+struct HalfBytes : HalfScales {
+  static constexpr bool kOffsets = false;
+  static constexpr int kParts = 2;
+  static constexpr uint32_t kBytes = 576;
+  template <int T>
+  static void Dots(const uint8_t* block, int part, const int8_t* const x[T], Ints dots[T]) {
+    HalfByteDots<T>(block + 64 + part * 256, x, dots);
+  }
+};
+
+template <typename Layout>
 void UnpackBlock(const uint8_t* block, uint8_t* unpacked) {
   Store(reinterpret_cast<float*>(unpacked), LoadHalfs(block));
   Store(reinterpret_cast<float*>(unpacked + 64), LoadHalfs(block + 32));
-  UnpackNibbles(block + 64, unpacked + 128);
+  Layout::UnpackIntegers(block, unpacked + 128);
 }
 
 // Continues acc[t] over `groups` blocks of one panel. x, scales and sums start at the first of
@@ -74,16 +121,22 @@ inline void MultiplyBlocks(const uint8_t* blocks, uint32_t groups, const int8_t*
   for (uint32_t b = 0; b < groups; ++b, blocks += Layout::kBytes) {
     // Ahead of the hardware prefetcher, which stops at page ends.
     if constexpr (T == 1) Prefetch(blocks + 2048, Layout::kBytes);
-    Ints dots[T];
-    Layout::template Dots<T>(blocks, rows, dots);
-    const Floats weight_scales = Layout::Scales(blocks);
-    const Floats offsets = Layout::Offsets(blocks);
+#pragma GCC unroll 2
+    for (int part = 0; part < Layout::kParts; ++part) {
+      Ints dots[T];
+      Layout::template Dots<T>(blocks, part, rows, dots);
+      const Floats weight_scales = Layout::Scales(blocks, part);
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) {
-      const uint64_t at = t * group_stride + b;
-      acc[t] = Fma(ToFloats(dots[t]), Mul(weight_scales, Set(scales[at])), acc[t]);
-      if constexpr (Layout::kOffsets) acc[t] = Fma(offsets, Set(sums[at]), acc[t]);
-      rows[t] += kGroupSize;
+      for (int t = 0; t < T; ++t) {
+        const Floats scale = Mul(weight_scales, Set(scales[t * group_stride + b]));
+        acc[t] = Fma(ToFloats(dots[t]), scale, acc[t]);
+        rows[t] += kGroupSize / Layout::kParts;
+      }
+    }
+    if constexpr (Layout::kOffsets) {
+      const Floats offsets = Layout::Offsets(blocks);
+#pragma GCC unroll 8
+      for (int t = 0; t < T; ++t) acc[t] = Fma(offsets, Set(sums[t * group_stride + b]), acc[t]);
     }
   }
 }
@@ -127,7 +180,7 @@ void MultiplyTokens(const QuantizedTask& task, const uint8_t* panel, uint64_t be
 }
 
 // One chunk of columns, unpacked, against T tokens whose accumulators are in memory.
-template <int T>
+template <typename Layout, int T>
 void MultiplyChunk(const QuantizedTask& task, const uint8_t* unpacked, uint32_t first_group,
                    uint32_t groups, uint64_t token, float* accumulators) {
   const uint32_t row_groups = task.cols / kGroupSize;
@@ -135,15 +188,17 @@ void MultiplyChunk(const QuantizedTask& task, const uint8_t* unpacked, uint32_t 
   Floats acc[T];
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) acc[t] = Load(accumulators + t * kLanes);
-  MultiplyBlocks<UnpackedNibbles, T>(unpacked, groups, task.x.values + at * kGroupSize, task.cols,
-                                     task.x.scales + at, task.x.sums + at, row_groups, acc);
+  MultiplyBlocks<typename Layout::Unpacked, T>(
+      unpacked, groups, task.x.values + at * kGroupSize, task.cols, task.x.scales + at,
+      task.x.sums + at, row_groups, acc);
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) Store(accumulators + t * kLanes, acc[t]);
 }
 
+template <typename Layout>
 void MultiplyUnpacked(const QuantizedTask& task, const uint8_t* panel, uint64_t begin,
                       uint64_t end) {
-  alignas(64) uint8_t unpacked[kChunkGroups * UnpackedNibbles::kBytes];
+  alignas(64) uint8_t unpacked[kChunkGroups * kUnpackedBytes];
   alignas(64) float accumulators[kTokenBlockMax * kLanes];
   const uint32_t groups = task.cols / kGroupSize;
   const uint64_t tokens = end - begin;
@@ -151,19 +206,29 @@ void MultiplyUnpacked(const QuantizedTask& task, const uint8_t* panel, uint64_t 
   for (uint32_t first = 0; first < groups; first += kChunkGroups) {
     const uint32_t count = Smaller(kChunkGroups, groups - first);
     for (uint32_t b = 0; b < count; ++b) {
-      UnpackBlock(panel + static_cast<uint64_t>(first + b) * Nibbles::kBytes,
-                  unpacked + b * UnpackedNibbles::kBytes);
+      UnpackBlock<Layout>(panel + static_cast<uint64_t>(first + b) * Layout::kBytes,
+                          unpacked + b * kUnpackedBytes);
     }
     uint64_t t = 0;
     for (; t + kTokenTile <= tokens; t += kTokenTile) {
-      MultiplyChunk<kTokenTile>(task, unpacked, first, count, begin + t, accumulators + t * kLanes);
+      MultiplyChunk<Layout, kTokenTile>(task, unpacked, first, count, begin + t,
+                                        accumulators + t * kLanes);
     }
     for (; t < tokens; ++t) {
-      MultiplyChunk<1>(task, unpacked, first, count, begin + t, accumulators + t * kLanes);
+      MultiplyChunk<Layout, 1>(task, unpacked, first, count, begin + t, accumulators + t * kLanes);
     }
   }
   for (uint64_t t = 0; t < tokens; ++t) {
     StoreSome(task.out + (begin + t) * task.out_stride, task.rows, Load(accumulators + t * kLanes));
+  }
+}
+
+template <typename Layout>
+void MultiplyPacked(const QuantizedTask& task, const uint8_t* panel, uint64_t begin, uint64_t end) {
+  if (end - begin >= kUnpackTokens) {
+    MultiplyUnpacked<Layout>(task, panel, begin, end);
+  } else {
+    MultiplyTokens<Layout>(task, panel, begin, end);
   }
 }
 
@@ -179,12 +244,11 @@ void MatmulQuantized(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t 
       const QuantizedTask task{x, matrix.cols, out + first_row, out_stride,
                                Smaller(kPanelRows, matrix.rows - first_row)};
       const uint8_t* panel = matrix.data + p * matrix.panel_bytes;
-      if (matrix.type == WeightType::kQ8_0) {
-        MultiplyTokens<SignedBytes>(task, panel, begin, end);
-      } else if (end - begin >= kUnpackTokens) {
-        MultiplyUnpacked(task, panel, begin, end);
-      } else {
-        MultiplyTokens<Nibbles>(task, panel, begin, end);
+      switch (matrix.layout()) {
+        case PanelLayout::kNibbles: MultiplyPacked<Nibbles>(task, panel, begin, end); break;
+        case PanelLayout::kFives: MultiplyPacked<Fives>(task, panel, begin, end); break;
+        case PanelLayout::kHalfBytes: MultiplyTokens<HalfBytes>(task, panel, begin, end); break;
+        default: MultiplyTokens<SignedBytes>(task, panel, begin, end);
       }
     }
   }
@@ -192,7 +256,10 @@ void MatmulQuantized(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t 
 
 // ---- 16 and 32-bit weights ---------------------------------------------------------------------
 
-template <bool kHalf, int T>
+template <ColumnKind kKind>
+constexpr uint64_t kColumnBytes = kPanelRows * (kKind == ColumnKind::kFloat ? 4 : 2);
+
+template <ColumnKind kKind, int T>
 void MultiplyFloatPanel(const uint8_t* panel, uint32_t cols, const float* x, uint64_t x_stride,
                         float* out, uint64_t out_stride, uint32_t rows) {
   const float* inputs[T];
@@ -202,12 +269,12 @@ void MultiplyFloatPanel(const uint8_t* panel, uint32_t cols, const float* x, uin
     inputs[t] = x + t * x_stride;
     acc[t] = Set(0.0f);
   }
-  MultiplyColumns<kHalf, T>(panel, kPanelRows * (kHalf ? 2 : 4), cols, inputs, acc);
+  MultiplyColumns<kKind, T>(panel, kColumnBytes<kKind>, cols, inputs, acc);
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) StoreSome(out + t * out_stride, rows, acc[t]);
 }
 
-template <bool kHalf>
+template <ColumnKind kKind>
 void MatmulFloatTyped(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end,
                       const float* x, uint64_t x_stride, uint32_t m, float* out,
                       uint64_t out_stride) {
@@ -217,11 +284,11 @@ void MatmulFloatTyped(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t
     float* to = out + p * kPanelRows;
     uint64_t t = 0;
     for (; t + kTokenTile <= m; t += kTokenTile) {
-      MultiplyFloatPanel<kHalf, kTokenTile>(panel, matrix.cols, x + t * x_stride, x_stride,
+      MultiplyFloatPanel<kKind, kTokenTile>(panel, matrix.cols, x + t * x_stride, x_stride,
                                             to + t * out_stride, out_stride, rows);
     }
     for (; t < m; ++t) {
-      MultiplyFloatPanel<kHalf, 1>(panel, matrix.cols, x + t * x_stride, x_stride,
+      MultiplyFloatPanel<kKind, 1>(panel, matrix.cols, x + t * x_stride, x_stride,
                                    to + t * out_stride, out_stride, rows);
     }
   }
@@ -229,8 +296,11 @@ void MatmulFloatTyped(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t
 
 void MatmulFloat(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end,
                  const float* x, uint64_t x_stride, uint32_t m, float* out, uint64_t out_stride) {
-  const auto multiply = matrix.type == WeightType::kF16 ? MatmulFloatTyped<true>
-                                                        : MatmulFloatTyped<false>;
+  auto* multiply = MatmulFloatTyped<ColumnKind::kFloat>;
+  if (matrix.layout() == PanelLayout::kHalf) multiply = MatmulFloatTyped<ColumnKind::kHalf>;
+  if (matrix.layout() == PanelLayout::kBrainHalf) {
+    multiply = MatmulFloatTyped<ColumnKind::kBrainHalf>;
+  }
   multiply(matrix, panel_begin, panel_end, x, x_stride, m, out, out_stride);
 }
 

@@ -58,6 +58,12 @@ float LoadHalf(const uint8_t* bytes, uint64_t index) {
   return HalfToFloat(half);
 }
 
+float LoadBrainHalf(const uint8_t* bytes, uint64_t index) {
+  uint16_t bits;
+  std::memcpy(&bits, bytes + index * 2, sizeof(bits));
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
+
 void StoreHalfAt(uint8_t* bytes, uint64_t index, float value) {
   const uint16_t half = FloatToHalf(value);
   std::memcpy(bytes + index * 2, &half, sizeof(half));
@@ -65,29 +71,34 @@ void StoreHalfAt(uint8_t* bytes, uint64_t index, float value) {
 
 // ---- Matrices ----------------------------------------------------------------------------------
 
-// Dot of one row of a block with 32 activations. `quants` are the block's nibbles or bytes.
-int32_t BlockDot(WeightType type, const uint8_t* quants, uint32_t row, const int8_t* x) {
-  int32_t dot = 0;
-  for (uint32_t c = 0; c < kGroupSize; ++c) {
-    const uint32_t vector = c / 4;
-    const uint32_t at = row * 4 + c % 4;
-    int32_t weight;
-    if (type == WeightType::kQ8_0) {
-      weight = static_cast<int8_t>(quants[vector * 64 + at]);
-    } else {
-      const uint8_t byte = quants[vector / 2 * 64 + at];
-      weight = vector % 2 == 0 ? byte & 15 : byte >> 4;
-    }
-    dot += weight * x[c];
+// `quants` are the integers of a block, behind its scales.
+int32_t QuantAt(PanelLayout layout, const uint8_t* quants, uint32_t row, uint32_t column) {
+  const uint32_t vector = column / 4;
+  const uint32_t at = row * 4 + column % 4;
+  if (layout == PanelLayout::kBytes || layout == PanelLayout::kHalfBytes) {
+    return static_cast<int8_t>(quants[vector * 64 + at]);
   }
+  const uint8_t byte = quants[vector / 2 * 64 + at];
+  const int32_t nibble = vector % 2 == 0 ? byte & 15 : byte >> 4;
+  if (layout == PanelLayout::kNibbles) return nibble;
+  return nibble | (quants[256 + at] >> vector & 1) << 4;
+}
+
+// Dot of columns [begin, end) of one row of a block with as many activations.
+int32_t BlockDot(PanelLayout layout, const uint8_t* quants, uint32_t row, uint32_t begin,
+                 uint32_t end, const int8_t* x) {
+  int32_t dot = 0;
+  for (uint32_t c = begin; c < end; ++c) dot += QuantAt(layout, quants, row, c) * x[c];
   return dot;
 }
 
 void MatmulQuantized(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t panel_end,
                      const QuantizedRows& x, uint32_t m, float* out, uint64_t out_stride) {
   const uint32_t groups = matrix.cols / kGroupSize;
-  const bool with_offset = matrix.type != WeightType::kQ8_0;
-  const uint32_t header = with_offset ? 64 : 32;
+  const PanelLayout layout = matrix.layout();
+  const bool with_offset = layout == PanelLayout::kNibbles || layout == PanelLayout::kFives;
+  const uint32_t header = layout == PanelLayout::kBytes ? 32 : 64;
+  const uint32_t parts = layout == PanelLayout::kHalfBytes ? 2 : 1;
   const uint64_t block_bytes = PanelBytes(matrix.type, kGroupSize);
   for (uint32_t n = panel_begin * kPanelRows; n < panel_end * kPanelRows && n < matrix.rows; ++n) {
     const uint8_t* panel = matrix.data + n / kPanelRows * matrix.panel_bytes;
@@ -97,9 +108,13 @@ void MatmulQuantized(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t 
       for (uint64_t b = 0; b < groups; ++b) {
         const uint8_t* block = panel + b * block_bytes;
         const int8_t* values = x.values + t * matrix.cols + b * kGroupSize;
-        const int32_t dot = BlockDot(matrix.type, block + header, row, values);
-        const float scale = LoadHalf(block, row) * x.scales[t * groups + b];
-        acc = std::fma(static_cast<float>(dot), scale, acc);
+        for (uint32_t i = 0; i < parts; ++i) {
+          const uint32_t columns = kGroupSize / parts;
+          const int32_t dot =
+              BlockDot(layout, block + header, row, i * columns, (i + 1) * columns, values);
+          const float scale = LoadHalf(block, i * kPanelRows + row) * x.scales[t * groups + b];
+          acc = std::fma(static_cast<float>(dot), scale, acc);
+        }
         if (with_offset) {
           acc = std::fma(LoadHalf(block, kPanelRows + row), x.sums[t * groups + b], acc);
         }
@@ -118,10 +133,10 @@ void MatmulFloat(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t pane
       for (uint64_t c = 0; c < matrix.cols; ++c) {
         const uint64_t at = c * kPanelRows + n % kPanelRows;
         float weight;
-        if (matrix.type == WeightType::kF16) {
-          weight = LoadHalf(panel, at);
-        } else {
-          std::memcpy(&weight, panel + at * sizeof(float), sizeof(float));
+        switch (matrix.layout()) {
+          case PanelLayout::kHalf: weight = LoadHalf(panel, at); break;
+          case PanelLayout::kBrainHalf: weight = LoadBrainHalf(panel, at); break;
+          default: std::memcpy(&weight, panel + at * sizeof(float), sizeof(float));
         }
         acc = std::fma(weight, x[t * x_stride + c], acc);
       }

@@ -59,13 +59,21 @@ inline Ints Quantize(Floats x, float limit) { return ToInts(Min(Max(x, Set(-limi
 inline float Inverse(float amax, float limit) { return amax < kMagnitudeMin ? 0.0f : limit / amax; }
 inline float Scale(float amax, float limit) { return amax < kMagnitudeMin ? 0.0f : amax / limit; }
 
+enum class ColumnKind { kFloat, kHalf, kBrainHalf };
+
+template <ColumnKind kKind>
+inline Floats LoadColumn(const uint8_t* column) {
+  if constexpr (kKind == ColumnKind::kHalf) return LoadHalfs(column);
+  if constexpr (kKind == ColumnKind::kBrainHalf) return LoadBrainHalfs(column);
+  return Load(reinterpret_cast<const float*>(column));
+}
+
 // acc[t] += column j of 16 values * x[t][j], over `count` columns that lie `stride` bytes apart.
-template <bool kHalf, int T>
+template <ColumnKind kKind, int T>
 inline void MultiplyColumns(const uint8_t* columns, uint64_t stride, uint64_t count,
                             const float* const x[T], Floats acc[T]) {
   for (uint64_t j = 0; j < count; ++j, columns += stride) {
-    const Floats column =
-        kHalf ? LoadHalfs(columns) : Load(reinterpret_cast<const float*>(columns));
+    const Floats column = LoadColumn<kKind>(columns);
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) acc[t] = Fma(column, Set(x[t][j]), acc[t]);
   }

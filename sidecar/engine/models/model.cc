@@ -17,61 +17,6 @@ constexpr uint64_t kAlignment = 64;
 
 uint64_t AlignUp(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-bool IsPackable(uint32_t type) {
-  switch (static_cast<WeightType>(type)) {
-    case WeightType::kF32:
-    case WeightType::kF16:
-    case WeightType::kQ4_0:
-    case WeightType::kQ4_1:
-    case WeightType::kQ8_0:
-      return true;
-  }
-  return false;
-}
-
-bool IsQuantized(WeightType type) { return type != WeightType::kF32 && type != WeightType::kF16; }
-
-bool HalfIsFinite(const uint8_t* data) {
-  uint16_t bits;
-  std::memcpy(&bits, data, sizeof(bits));
-  return (bits & 0x7c00u) != 0x7c00u;
-}
-
-bool FloatIsFinite(const uint8_t* data) {
-  uint32_t bits;
-  std::memcpy(&bits, data, sizeof(bits));
-  return (bits & 0x7f800000u) != 0x7f800000u;
-}
-
-// Scales of quantised blocks, or the values themselves.
-bool AllFinite(const GgufTensor& tensor) {
-  uint64_t step = 0;
-  bool (*finite)(const uint8_t*) = HalfIsFinite;
-  bool second = false;
-  switch (static_cast<WeightType>(tensor.type)) {
-    case WeightType::kF32:
-      step = 4, finite = FloatIsFinite;
-      break;
-    case WeightType::kF16:
-      step = 2;
-      break;
-    case WeightType::kQ4_0:
-      step = 18;
-      break;
-    case WeightType::kQ4_1:
-      step = 20, second = true;
-      break;
-    case WeightType::kQ8_0:
-      step = 34;
-      break;
-  }
-  for (uint64_t offset = 0; offset < tensor.bytes; offset += step) {
-    if (!finite(tensor.data + offset)) return false;
-    if (second && !finite(tensor.data + offset + 2)) return false;
-  }
-  return true;
-}
-
 enum class RowOrder { kAsStored, kHalfSplit };
 
 // Row of the file that holds row `row` of half-split order, inside heads of `head_dim` rows.
@@ -99,14 +44,14 @@ uint32_t Projection::panels() const {
 
 bool Projection::reads_quantized() const {
   for (uint32_t i = 0; i < count; ++i) {
-    if (IsQuantized(parts[i].type)) return true;
+    if (IsQuantized(parts[i].layout())) return true;
   }
   return false;
 }
 
 bool Projection::reads_float() const {
   for (uint32_t i = 0; i < count; ++i) {
-    if (!IsQuantized(parts[i].type)) return true;
+    if (!IsQuantized(parts[i].layout())) return true;
   }
   return false;
 }
@@ -115,9 +60,9 @@ Result<uint64_t> PackedWeightBytes(const GgufFile& file, std::string* error) {
   const Status refused(Code::kInvalidArgument, "model weights cannot be packed");
   uint64_t packed = 0;
   for (const GgufTensor& tensor : file.tensors()) {
-    if (!IsPackable(tensor.type)) {
-      *error = fmt::format("tensor {} has type {}; supported: F32, F16, Q4_0, Q4_1, Q8_0",
-                           tensor.name, GgufTypeName(tensor.type));
+    if (!IsWeightType(tensor.type)) {
+      *error = fmt::format("tensor {} has type {}; supported: {}", tensor.name,
+                           GgufTypeName(tensor.type), WeightTypeNames());
       return refused;
     }
     const uint64_t panels = (tensor.extents[1] + kPanelRows - 1) / kPanelRows;
@@ -144,6 +89,10 @@ class ModelLoader {
   bool Fail(std::string text) {
     *error_ = std::move(text);
     return false;
+  }
+  bool FailNotFinite(const std::string& name) {
+    return Fail(
+        fmt::format("tensor {} holds a scale or value that is infinite or not a number", name));
   }
   bool Reserve();
   const GgufTensor* Take(const std::string& name, uint64_t cols, uint64_t rows);
@@ -190,10 +139,6 @@ const GgufTensor* ModelLoader::Take(const std::string& name, uint64_t cols, uint
                      cols, rows));
     return nullptr;
   }
-  if (!AllFinite(*tensor)) {
-    Fail(fmt::format("tensor {} holds a scale or value that is infinite or not a number", name));
-    return nullptr;
-  }
   taken_.insert(tensor->name);
   const Hash128 hash = HashBytes128(tensor->data, tensor->bytes, tensor->type);
   digests_.insert(digests_.end(), {HashBytes(name.data(), name.size()), hash.low, hash.high});
@@ -212,8 +157,11 @@ bool ModelLoader::Vector(const std::string& name, uint32_t count, const float** 
   uint8_t* target = model_->memory_.data() + used_bytes_;
   std::memcpy(target, tensor->data, tensor->bytes);
   used_bytes_ += AlignUp(tensor->bytes);
-  *out = reinterpret_cast<const float*>(target);
-  return true;
+  const float* values = reinterpret_cast<const float*>(target);
+  *out = values;
+  const bool finite =
+      std::all_of(values, values + count, [](float value) { return std::isfinite(value); });
+  return finite || FailNotFinite(name);
 }
 
 bool ModelLoader::Matrix(const std::string& name, uint32_t cols, uint32_t rows, RowOrder order,
@@ -233,7 +181,9 @@ bool ModelLoader::Matrix(const std::string& name, uint32_t cols, uint32_t rows, 
       const uint32_t row = SourceRow(panel * kPanelRows + i, model_->parameters_.head_dim, order);
       sources[i] = tensor->data + row * row_bytes;
     }
-    PackPanel(out->type, sources, cols, target + panel * out->panel_bytes);
+    uint8_t* packed = target + panel * out->panel_bytes;
+    PackPanel(out->type, sources, cols, packed);
+    if (!PanelIsFinite(out->type, cols, packed)) return FailNotFinite(name);
   }
   used_bytes_ += AlignUp(out->panels() * out->panel_bytes);
   return true;

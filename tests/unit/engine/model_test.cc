@@ -90,11 +90,12 @@ TEST(Model, RefusesMetadataThatMakesNoSense) {
 TEST(Model, NamesTheTensorOfAnUnsupportedType) {
   const std::string error = ErrorOfMetadata([](Metadata& m) {
     m.more = [](GgufWriter& w) {
-      w.Tensor("blk.0.attn_q.weight", 13, {256, 1}, std::vector<uint8_t>(176));
+      w.Tensor("blk.0.attn_q.weight", 10, {256, 1}, std::vector<uint8_t>(84));
     };
   });
   EXPECT_EQ(error,
-            "tensor blk.0.attn_q.weight has type Q5_K; supported: F32, F16, Q4_0, Q4_1, Q8_0");
+            "tensor blk.0.attn_q.weight has type Q2_K; supported: F32, F16, BF16, Q4_0, Q4_1, "
+            "Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K");
 }
 
 TEST(Model, NamesMissingMisshapenAndUnknownTensors) {

@@ -46,6 +46,13 @@ inline simde__m512 IntsToFloats(simde__m512i ints) {
   return simde__m512_from_private(result);
 }
 
+inline simde__m512i WordsToInts(__m256i words) {
+  simde__m512i_private result;
+  result.m256i[0] = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(words));
+  result.m256i[1] = _mm256_cvtepu16_epi32(_mm256_extracti128_si256(words, 1));
+  return simde__m512i_from_private(result);
+}
+
 inline __m256i IntsToWords(simde__m512i ints) {
   const simde__m512i_private source = simde__m512i_to_private(ints);
   int16_t words[16];
@@ -68,6 +75,7 @@ inline __m128i IntsToBytes(simde__m512i ints) {
 #undef _mm512_cvtepi32_epi16
 #undef _mm512_cvtepi32_epi8
 #define _mm512_cvtph_ps(halfs) HalvesToFloats(halfs)
+#define _mm512_cvtepu16_epi32(words) WordsToInts(words)
 #define _mm512_cvtps_ph(floats, rounding) FloatsToHalves(floats)
 #define _mm512_extractf32x8_ps(floats, half) UpperFloats(floats)
 #define _mm512_cvtps_epi32(floats) FloatsToInts(floats)

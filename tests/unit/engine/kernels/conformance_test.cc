@@ -49,7 +49,8 @@ class KernelConformance : public ::testing::TestWithParam<const char*> {
     RecordProperty("seed", std::to_string(kSeed));
   }
 
-  void ExpectSameMatmul(WeightType type, uint32_t rows, uint32_t cols, uint32_t m) {
+  void ExpectSameMatmul(WeightType type, uint32_t rows, uint32_t columns, uint32_t m) {
+    const uint32_t cols = ColumnsOf(type, columns);
     SCOPED_TRACE("type " + std::to_string(static_cast<uint32_t>(type)) + " rows " +
                  std::to_string(rows) + " cols " + std::to_string(cols) + " m " +
                  std::to_string(m));
@@ -58,7 +59,7 @@ class KernelConformance : public ::testing::TestWithParam<const char*> {
     const uint64_t stride = rows + 5;
     std::vector<float> expected(stride * m, 7.0f), actual(stride * m, 7.0f);
     const uint32_t panels = matrix.packed().panels();
-    if (type == WeightType::kF32 || type == WeightType::kF16) {
+    if (!IsQuantized(LayoutOf(type))) {
       scalar_.matmul_float(matrix.packed(), 0, panels, x.data(), cols, m, expected.data(), stride);
       tier_->matmul_float(matrix.packed(), 0, panels, x.data(), cols, m, actual.data(), stride);
     } else {
@@ -91,18 +92,15 @@ class KernelConformance : public ::testing::TestWithParam<const char*> {
   Inputs inputs_{kSeed};
 };
 
-constexpr WeightType kTypes[] = {WeightType::kF32, WeightType::kF16, WeightType::kQ4_0,
-                                 WeightType::kQ4_1, WeightType::kQ8_0};
-
 TEST_P(KernelConformance, MatmulMatchesScalarForEveryTokenCount) {
-  for (const WeightType type : kTypes) {
+  for (const WeightType type : kWeightTypes) {
     for (uint32_t m = 1; m <= 17; ++m) ExpectSameMatmul(type, 37, 96, m);
     for (const uint32_t m : {32u, 65u, 131u}) ExpectSameMatmul(type, 20, 64, m);
   }
 }
 
 TEST_P(KernelConformance, MatmulMatchesScalarForManyShapes) {
-  for (const WeightType type : kTypes) {
+  for (const WeightType type : kWeightTypes) {
     for (uint32_t i = 0; i < 6; ++i) {
       ExpectSameMatmul(type, 1 + inputs_.Below(70), 32 * (1 + inputs_.Below(64)),
                        1 + inputs_.Below(20));
@@ -135,9 +133,32 @@ TEST_P(KernelConformance, MatmulMatchesScalarForExtremeCodes) {
   }
 }
 
+TEST_P(KernelConformance, MatmulMatchesScalarWhereEveryCodeIsTheGreatestOrTheLeast) {
+  for (const WeightType type : kWeightTypes) {
+    if (!IsQuantized(LayoutOf(type))) continue;
+    for (const uint8_t code : {0x00, 0xff}) {
+      // Scales and sub-scales are made of the codes too, so all halves are 1 to stay finite.
+      RandomMatrix matrix(inputs_, type, 16, 256, [&](std::vector<uint8_t>* row) {
+        std::fill(row->begin(), row->end(), code);
+        inputs_.SetHalves(type, 1.0f, row);
+      });
+      for (const float sign : {1.0f, -1.0f}) {
+        for (const uint32_t m : {1u, 4u, 17u}) {
+          Activations x(scalar_, std::vector<float>(256 * m, sign), m, 256);
+          std::vector<float> expected(16 * m), actual(16 * m);
+          scalar_.matmul_quantized(matrix.packed(), 0, 1, x.at(0), m, expected.data(), 16);
+          tier_->matmul_quantized(matrix.packed(), 0, 1, x.at(0), m, actual.data(), 16);
+          EXPECT_TRUE(SameBits(expected, actual)) << static_cast<uint32_t>(type) << " " << sign;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(KernelConformance, MatmulDoesNotDependOnTokenCountOrPanelRange) {
-  for (const WeightType type : {WeightType::kQ4_1, WeightType::kQ8_0}) {
-    const uint32_t rows = 75, cols = 160, m = 45;
+  for (const WeightType type : kWeightTypes) {
+    if (!IsQuantized(LayoutOf(type))) continue;
+    const uint32_t rows = 75, cols = ColumnsOf(type, 160), m = 45;
     RandomMatrix matrix(inputs_, type, rows, cols);
     Activations x(scalar_, inputs_.Floats(m * cols, 1.0f), m, cols);
     std::vector<float> together(m * rows), apart(m * rows);

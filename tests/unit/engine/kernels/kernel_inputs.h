@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -14,6 +15,17 @@
 #include "sidecar/engine/kernels/kernel_table.h"
 
 namespace kairos {
+
+inline constexpr WeightType kWeightTypes[] = {
+    WeightType::kF32,  WeightType::kF16,  WeightType::kBF16, WeightType::kQ4_0,
+    WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kQ8_0,
+    WeightType::kQ4_K, WeightType::kQ5_K, WeightType::kQ6_K};
+
+// The columns, made as many as the type can have.
+inline uint32_t ColumnsOf(WeightType type, uint32_t columns) {
+  const uint32_t unit = SourceColumns(type);
+  return (columns + unit - 1) / unit * unit;
+}
 
 class Inputs {
  public:
@@ -34,28 +46,55 @@ class Inputs {
   // One row in GGUF's layout. Quantised bytes are uniform, so every code occurs, -128 included.
   std::vector<uint8_t> GgufRow(WeightType type, uint32_t cols) {
     std::vector<uint8_t> row;
-    for (uint32_t b = 0; b < cols / kGroupSize; ++b) {
-      if (type == WeightType::kF32 || type == WeightType::kF16) {
-        for (uint32_t c = 0; c < kGroupSize; ++c) AppendFloat(type, Gaussian(0.1f), row);
-        continue;
-      }
-      AppendFloat(WeightType::kF16, Gaussian(0.01f), row);
-      if (type == WeightType::kQ4_1) AppendFloat(WeightType::kF16, Gaussian(0.05f), row);
-      const uint32_t bytes = type == WeightType::kQ8_0 ? kGroupSize : kGroupSize / 2;
-      for (uint32_t i = 0; i < bytes; ++i) row.push_back(static_cast<uint8_t>(random_()));
-    }
+    for (uint32_t c = 0; c < cols; c += SourceColumns(type)) AppendUnit(type, row);
     return row;
   }
 
- private:
-  static void AppendFloat(WeightType type, float value, std::vector<uint8_t>& row) {
-    if (type == WeightType::kF32) {
-      const auto bytes = std::bit_cast<std::array<uint8_t, 4>>(value);
-      row.insert(row.end(), bytes.begin(), bytes.end());
-    } else {
-      const auto bytes = std::bit_cast<std::array<uint8_t, 2>>(FloatToHalf(value));
-      row.insert(row.end(), bytes.begin(), bytes.end());
+  // Gives every half of a quantised row's blocks one value.
+  static void SetHalves(WeightType type, float value, std::vector<uint8_t>* row) {
+    std::vector<uint8_t> unit;
+    Inputs(1).AppendUnit(type, unit);
+    const uint16_t half = FloatToHalf(value);
+    const bool has_offset = type == WeightType::kQ4_1 || type == WeightType::kQ5_1 ||
+                            type == WeightType::kQ4_K || type == WeightType::kQ5_K;
+    for (size_t at = 0; at < row->size(); at += unit.size()) {
+      uint8_t* first = row->data() + at + (type == WeightType::kQ6_K ? 208 : 0);
+      std::memcpy(first, &half, sizeof(half));
+      if (has_offset) std::memcpy(first + 2, &half, sizeof(half));
     }
+  }
+
+ private:
+  // What a row has for SourceColumns(type) columns.
+  void AppendUnit(WeightType type, std::vector<uint8_t>& row) {
+    switch (type) {
+      case WeightType::kF32: return AppendBits(Gaussian(0.1f), row);
+      case WeightType::kF16: return AppendBits(FloatToHalf(Gaussian(0.1f)), row);
+      case WeightType::kBF16:
+        return AppendBits(
+            static_cast<uint16_t>(std::bit_cast<uint32_t>(Gaussian(0.1f)) >> 16), row);
+      case WeightType::kQ4_0: return AppendBlock(1, 16, row);
+      case WeightType::kQ4_1: return AppendBlock(2, 16, row);
+      case WeightType::kQ5_0: return AppendBlock(1, 20, row);
+      case WeightType::kQ5_1: return AppendBlock(2, 20, row);
+      case WeightType::kQ8_0: return AppendBlock(1, 32, row);
+      case WeightType::kQ4_K: return AppendBlock(2, 140, row);
+      case WeightType::kQ5_K: return AppendBlock(2, 172, row);
+      case WeightType::kQ6_K:
+        AppendBlock(0, 208, row);
+        return AppendBlock(1, 0, row);
+    }
+  }
+
+  void AppendBlock(uint32_t halves, uint32_t bytes, std::vector<uint8_t>& row) {
+    for (uint32_t i = 0; i < halves; ++i) AppendBits(FloatToHalf(Gaussian(0.01f)), row);
+    for (uint32_t i = 0; i < bytes; ++i) row.push_back(static_cast<uint8_t>(random_()));
+  }
+
+  template <typename Value>
+  static void AppendBits(Value value, std::vector<uint8_t>& row) {
+    const auto bytes = std::bit_cast<std::array<uint8_t, sizeof(Value)>>(value);
+    row.insert(row.end(), bytes.begin(), bytes.end());
   }
 
   std::mt19937_64 random_;
@@ -76,14 +115,19 @@ class AlignedBytes {
 
 class RandomMatrix {
  public:
-  RandomMatrix(Inputs& inputs, WeightType type, uint32_t rows, uint32_t cols)
+  // `change`, where given, is called with each row before it is packed.
+  RandomMatrix(Inputs& inputs, WeightType type, uint32_t rows, uint32_t cols,
+               const std::function<void(std::vector<uint8_t>*)>& change = {})
       : bytes_((rows + kPanelRows - 1) / kPanelRows * PanelBytes(type, cols)) {
     packed_.type = type;
     packed_.rows = rows;
     packed_.cols = cols;
     packed_.panel_bytes = PanelBytes(type, cols);
     packed_.data = bytes_.data();
-    for (uint32_t n = 0; n < rows; ++n) sources_.push_back(inputs.GgufRow(type, cols));
+    for (uint32_t n = 0; n < rows; ++n) {
+      sources_.push_back(inputs.GgufRow(type, cols));
+      if (change) change(&sources_.back());
+    }
     for (uint32_t p = 0; p < packed_.panels(); ++p) {
       const uint8_t* panel_rows[kPanelRows] = {};
       for (uint32_t r = 0; r < kPanelRows && p * kPanelRows + r < rows; ++r) {

@@ -2,17 +2,18 @@
 // Panels hold exactly what the GGUF rows hold, and half-precision conversion is exact.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include "tests/unit/engine/kernels/kernel_inputs.h"
 
 namespace kairos {
 namespace {
-
-constexpr WeightType kTypes[] = {WeightType::kF32, WeightType::kF16, WeightType::kQ4_0,
-                                 WeightType::kQ4_1, WeightType::kQ8_0};
 
 // Values of one block whose codes are known, from the format's description alone.
 TEST(Packing, DequantizesQ4WithLowNibblesFirst) {
@@ -58,9 +59,10 @@ TEST(Packing, DequantizesQ4ZeroAroundEight) {
 
 TEST(Packing, KeepsEveryValueBitForBit) {
   Inputs inputs(1);
-  for (const WeightType type : kTypes) {
+  for (const WeightType type : kWeightTypes) {
     for (const uint32_t rows : {1u, 16u, 37u}) {
-      for (const uint32_t cols : {32u, 96u, 576u}) {
+      for (const uint32_t least : {32u, 96u, 576u}) {
+        const uint32_t cols = ColumnsOf(type, least);
         RandomMatrix matrix(inputs, type, rows, cols);
         std::vector<float> from_source(cols), from_panel(cols);
         for (uint32_t n = 0; n < rows; ++n) {
@@ -76,13 +78,68 @@ TEST(Packing, KeepsEveryValueBitForBit) {
 
 TEST(Packing, PadsMissingRowsWithZeros) {
   Inputs inputs(2);
-  for (const WeightType type : kTypes) {
-    RandomMatrix matrix(inputs, type, 3, 64);
-    std::vector<float> values(64, 1.0f);
+  for (const WeightType type : kWeightTypes) {
+    const uint32_t cols = ColumnsOf(type, 64);
+    RandomMatrix matrix(inputs, type, 3, cols);
+    std::vector<float> values(cols, 1.0f);
     for (uint32_t n = 3; n < kPanelRows; ++n) {
       DequantizePackedRow(matrix.packed(), n, values.data());
       for (const float value : values) ASSERT_EQ(value, 0.0f);
     }
+  }
+}
+
+std::vector<uint8_t> BytesOfHex(const std::string& hex) {
+  std::vector<uint8_t> bytes;
+  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes.push_back(static_cast<uint8_t>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+// Rows that tools/make_weight_goldens.py recorded from another reader of the formats.
+TEST(Packing, ReadsEveryTypeAsTheReferenceDoes) {
+  std::ifstream goldens("tests/goldens/weights/rows.txt");
+  uint32_t number, cols;
+  std::string row_hex, values_hex;
+  uint32_t types = 0;
+  for (; goldens >> number >> cols >> row_hex >> values_hex; ++types) {
+    ASSERT_TRUE(IsWeightType(number));
+    const auto type = static_cast<WeightType>(number);
+    const std::vector<uint8_t> row = BytesOfHex(row_hex);
+    const std::vector<uint8_t> expected_bytes = BytesOfHex(values_hex);
+    std::vector<float> values(cols), expected(cols);
+    ASSERT_EQ(expected_bytes.size(), cols * sizeof(float));
+    std::memcpy(expected.data(), expected_bytes.data(), expected_bytes.size());
+    DequantizeRow(type, row.data(), cols, values.data());
+    // The scales of K types are rounded to halves; everything else is exact, but that a sum of a
+    // product and an offset rounds once or twice.
+    const bool is_rounded = SourceColumns(type) > kGroupSize;
+    float greatest = 0.0f;
+    for (const float value : expected) greatest = std::max(greatest, std::fabs(value));
+    for (uint32_t c = 0; c < cols; ++c) {
+      const float tolerance = greatest * (is_rounded ? 0x1p-10f : 0x1p-22f);
+      ASSERT_NEAR(values[c], expected[c], tolerance) << "type " << number << " column " << c;
+    }
+  }
+  EXPECT_EQ(types, std::size(kWeightTypes));
+}
+
+TEST(Packing, FindsScalesThatAreNotFinite) {
+  Inputs inputs(3);
+  for (const WeightType type : kWeightTypes) {
+    const uint32_t cols = ColumnsOf(type, 64);
+    std::vector<uint8_t> row = inputs.GgufRow(type, cols);
+    const uint8_t* rows[kPanelRows] = {};
+    rows[5] = row.data();
+    std::vector<uint8_t> panel(PanelBytes(type, cols));
+    PackPanel(type, rows, cols, panel.data());
+    EXPECT_TRUE(PanelIsFinite(type, cols, panel.data())) << static_cast<uint32_t>(type);
+    // Of floats the upper half; elsewhere the first scale, which Q6_K has at the end.
+    const size_t at = type == WeightType::kF32 ? 2 : type == WeightType::kQ6_K ? 208 : 0;
+    row[at] = 0x80, row[at + 1] = 0x7f;
+    PackPanel(type, rows, cols, panel.data());
+    EXPECT_FALSE(PanelIsFinite(type, cols, panel.data())) << static_cast<uint32_t>(type);
   }
 }
 
