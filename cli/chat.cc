@@ -12,8 +12,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/printable_text.h"
 #include "cli/control_call.h"
-#include "cli/json_text.h"
 #include "cli/turn_listing.h"
 #include "cli/words.h"
 #include "kairos/kairos.h"
@@ -195,11 +195,11 @@ bool Chat::OnEvent(kairos_event_t* event) {
       return false;
     case KAIROS_EVENT_TEXT:
       text_ += words;
-      if (!options_.json) std::fputs(Printable(words).c_str(), stdout);
+      if (!options_.json) std::fputs(PrintableLines(words, "").c_str(), stdout);
       std::fflush(stdout);
       return false;
     case KAIROS_EVENT_REASONING:
-      std::fputs(Printable(words).c_str(), stderr);
+      std::fputs(PrintableLines(words, "").c_str(), stderr);
       return false;
     case KAIROS_EVENT_TOOL_CALL:
       std::fprintf(stderr, "\n[tool call %s]\n", Printable(words).c_str());

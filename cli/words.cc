@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cstdio>
 
-#include "cli/json_text.h"
+#include "base/printable_text.h"
 
 namespace kairos {
 

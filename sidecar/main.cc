@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/printable_text.h"
 #include "sidecar/daemon/config.h"
 #include "sidecar/daemon/daemon.h"
 #include "sidecar/daemon/service_notify.h"
@@ -93,7 +94,7 @@ void Reload(const ConfigFlags& flags, Config* config, Daemon* daemon) {
   }
   if (status.ok()) status = CompareForReload(*config, next, &changes, &error);
   if (!status.ok()) {
-    LogWarn("daemon", "reload_refused reason=\"{}\"", error);
+    LogWarn("daemon", "reload_refused reason={}", error);
     return daemon->FinishReload(nullptr, status, std::move(error));
   }
   *config = next;
@@ -115,7 +116,7 @@ int Run(int argc, char** argv) {
   Config config;
   std::string error;
   if (const Status status = LoadConfig(flags, environ, &config, &error); !status.ok()) {
-    std::fprintf(stderr, "kairosd: %s\n", error.c_str());
+    std::fprintf(stderr, "kairosd: %s\n", PrintableLines(error, "").c_str());
     return kExitConfig;
   }
   if (flags.check_config) {
@@ -128,7 +129,7 @@ int Run(int argc, char** argv) {
   static SignalWatch watch;
   Daemon daemon;
   if (const int code = daemon.Start(OptionsOf(config), &error); code != 0) {
-    std::fprintf(stderr, "kairosd: %s\n", error.c_str());
+    std::fprintf(stderr, "kairosd: %s\n", PrintableLines(error, "").c_str());
     return code;
   }
   watch.EndStart();

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "base/printable_text.h"
 #include "usage/manual.h"
 
 namespace kairos {
@@ -17,7 +18,7 @@ std::string CommandPath(const CLI::App* app) {
 
 std::string Complaint(const CLI::App* app, const CLI::Error& fault) {
   const std::string path = CommandPath(app);
-  return path + ": " + fault.what() + "\n  see " + path + " --help\n";
+  return path + ": " + PrintableLines(fault.what(), "  ") + "\n  see " + path + " --help\n";
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <span>
 #include <variant>
 
+#include "base/printable_text.h"
 #include "shm/records.h"
 
 // The parser asserts what foreign bytes decide, such as the first character of a table's name, and
@@ -157,7 +158,7 @@ const Key* FindKey(std::string_view name) {
 }
 
 std::string UnknownKey(std::string_view name) {
-  std::string words = "unknown key \"" + std::string(name.substr(0, 100)) + "\"";
+  std::string words = "unknown key " + QuotedText(name.substr(0, 100));
   const Key* nearest = nullptr;
   size_t nearest_distance = std::max<size_t>(3, name.size() / 3) + 1;
   for (const Key& key : kKeys) {
@@ -293,8 +294,7 @@ const char* CheckText(const Key& key, std::string_view text) {
 }
 
 Status SetKey(Config* config, const Key& key, std::string_view text, std::string* error) {
-  const std::string shown(text.substr(0, 100));
-  const std::string name = std::string(key.name) + ": \"" + shown + "\" ";
+  const std::string name = std::string(key.name) + ": " + QuotedText(text.substr(0, 100)) + " ";
   if (const auto* member = std::get_if<uint64_t Config::*>(&key.member)) {
     uint64_t number = 0;
     const char* fault = ParseNumberKey(key, text, &number);

@@ -52,7 +52,7 @@ int Judge(const std::vector<Finding>& findings, std::string* error) {
       return finding.exit_status;
     }
     if (finding.severity == Severity::kOk) continue;
-    LogWarn("daemon", "preflight check={} words=\"{}\" remedy=\"{}\"", finding.check, finding.words,
+    LogWarn("daemon", "preflight check={} words={} remedy={}", finding.check, finding.words,
             finding.remedy);
   }
   return 0;

@@ -215,9 +215,32 @@ class Verbs(Tool):
                               env={"PATH": path, "KAIROS_SOCKET": self.daemon.socket})
         self.assertEqual(done.stdout, identity, done.stderr)
 
-    def test_what_a_message_holds_cannot_steer_the_terminal(self) -> None:
-        identity = self.session("a\x1b[2Jb\x07c\u009bd")
-        self.assertIn("user: a[2Jbcd\n", self.run_tool("session", "show", identity).stdout)
+    def test_what_others_wrote_cannot_steer_the_terminal_or_forge_a_line(self) -> None:
+        evil, shown = "a\x1b[2Jb\x07\u009b\u202ec\u2028d", r"a\x1b[2Jb\x07\u009b\u202ec\u2028d"
+        call = [{"id": "1", "name": evil, "arguments": {"x": evil}}]
+        client = self.client()
+        session = client.create_session(label=f"{evil}\nforged")
+        session.turn([{"role": "user", "content": f"{evil}\nassistant: forged\n## forged"},
+                      {"role": "assistant", "content": "", "tool_calls": call},
+                      {"role": "tool", "name": f"t\n{evil}", "content": "42"}],
+                     generation=kairos.Generation(max_tokens=4)).read()
+        session.set_context({"goal": f"{evil}\nfact  forged"})
+        identity = f"{session.id:016x}"
+        texts = {words: self.run_tool(*words).stdout for words in (
+            ("session", "ls"), ("session", "show", identity), ("session", "export", identity),
+            ("session", "why", identity), ("top", "--once", "--interval", "0.1"))}
+        for words, text in texts.items():
+            with self.subTest(words):
+                self.assertNotRegex(text, r"[^\n -~]")
+                self.assertNotRegex(text, r"(?m)^(assistant: |fact +|#+ )?forged")
+        for name in ("ls", "show"):
+            text = next(text for words, text in texts.items() if name in words)
+            self.assertIn(shown + r"\nforged", text)
+        self.assertIn(f"user: {shown}\n    assistant: forged\n    ## forged\n",
+                      texts["session", "show", identity])
+        self.assertIn(f"\n> {shown}\n> assistant: forged\n> ## forged\n",
+                      texts["session", "export", identity])
+        self.assertIn(rf"tool t\n{shown}: 42", texts["session", "show", identity])
 
     def test_fork_rewind_and_delete(self) -> None:
         identity = self.session("One.", "Two.")

@@ -95,7 +95,7 @@ TEST(Listing, ShowsWhatOfATaskContextIsFilledIn) {
 
   EXPECT_EQ(text,
             "goal       Go to Rome\nentity     quoted Rome (message 0)\npending    book call_1\n"
-            "fact       It is[2J far\n");
+            "fact       It is\\x1b[2J far\n");
   EXPECT_EQ(ContextParagraph("{}"), "");
 }
 
