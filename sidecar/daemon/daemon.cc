@@ -60,6 +60,12 @@ int Judge(const std::vector<Finding>& findings, std::string* error) {
 
 }  // namespace
 
+int JudgeModels(const std::vector<ModelToServe>& models, std::string* error) {
+  std::vector<Finding> findings;
+  CheckModels(models, &findings);
+  return Judge(findings, error);
+}
+
 // In the order they are built; destroyed in reverse.
 struct Daemon::Body {
   DaemonOptions options;

@@ -107,6 +107,8 @@ class Reload(unittest.TestCase):
                 self.assertEqual(self.reply_tokens(), 3)
         os.unlink(self.file)
         self.assertIn("kairosd.toml", self.reload(code=1)["refusal"])
+        os.mkfifo(self.file)
+        self.assertIn("kairosd.toml: is not a regular file", self.reload(code=1)["refusal"])
         self.assertEqual(self.reply_tokens(), 3)
 
     def test_restart_only_key_keeps_all_that_held(self) -> None:
