@@ -28,7 +28,7 @@ inline size_t EditDistance(std::string_view a, std::string_view b) {
 
 // Whether somebody who typed `word` may have meant one at this distance.
 inline bool IsSlip(std::string_view word, size_t distance) {
-  return distance <= std::max<size_t>(3, word.size() / 3);
+  return distance <= std::max<size_t>(2, word.size() / 3) && distance < word.size();
 }
 
 }  // namespace kairos

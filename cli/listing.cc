@@ -89,16 +89,20 @@ std::string ItemText(const Json& item) {
   return source.empty() ? text : text + " (message " + source + ")";
 }
 
-std::string VersionRow(const std::string& json) {
-  const Json version = Json::parse(json, nullptr, false);
-  if (!version.is_object()) return "";
+std::string MadeAt(const Json& version) {
   char made[32] = "";
   const auto seconds = static_cast<time_t>(version.value("created_unix_ms", uint64_t{0}) / 1000);
   tm utc{};
   strftime(made, sizeof(made), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
-  return "| " + TextOf(version, "version") + " | " + TextOf(version, "parent") + " | " + made +
-         " | " + TextOf(version, "token_count") + " | " + TextOf(version, "message_count") +
-         " | " + PhaseText(version.value("phase", 0)) + " |\n";
+  return made;
+}
+
+std::string VersionRow(const std::string& json) {
+  const Json version = Json::parse(json, nullptr, false);
+  if (!version.is_object()) return "";
+  return "| " + TextOf(version, "version") + " | " + TextOf(version, "parent") + " | " +
+         MadeAt(version) + " | " + TextOf(version, "token_count") + " | " +
+         TextOf(version, "message_count") + " | " + PhaseText(version.value("phase", 0)) + " |\n";
 }
 
 std::string OneModelFigures(const nlohmann::ordered_json& model) {
@@ -241,13 +245,25 @@ std::string ContextParagraph(std::string_view json) {
   return out;
 }
 
-std::string SessionMarkdown(const kairos_session_t& session, std::string_view context,
-                            const std::vector<std::string>& versions, std::string_view messages) {
+std::string ShownVersion(const kairos_session_t& session, std::string_view version_json) {
+  const Json version = Json::parse(version_json, nullptr, false);
+  if (!version.is_object() || version.value("version", uint64_t{0}) == session.version) return "";
+  std::string out;
+  AddFigure(&out, "shown",
+            "version " + TextOf(version, "version") + ": " + TextOf(version, "message_count") +
+                " messages, " + TextOf(version, "token_count") + " tokens, made " +
+                MadeAt(version) + "; the figures above are of the session and its head");
+  return out;
+}
+
+std::string SessionMarkdown(const kairos_session_t& session, const std::string& shown,
+                            std::string_view context, const std::vector<std::string>& versions,
+                            std::string_view messages) {
   std::string out = "# Session " + SessionText(session.id) + "\n\n";
   const auto block = [&](const std::string& text) {
     return "```\n" + text + (text.empty() || text.back() == '\n' ? "" : "\n") + "```\n";
   };
-  out += block(SessionFigures(session, session.used_unix_ms)) + "\n## Task context\n\n";
+  out += block(SessionFigures(session, session.used_unix_ms) + shown) + "\n## Task context\n\n";
   const std::string filled = ContextParagraph(context);
   out += filled.empty() ? "Empty.\n" : block(filled);
   out += "\n## Versions\n\n| version | from | made | tokens | messages | phase |\n"
