@@ -56,7 +56,7 @@ constexpr Row kRows[] = {
     {"kv_device_bytes_total", "kv_device_bytes", "Size of KV memory."},
     {"kv_device_bytes_used", "kv_device_used_bytes", "KV memory in use."},
     {"kv_blocks_indexed", "kv_blocks_indexed", "KV blocks that can be found for reuse."},
-    {"catalog_bytes", "catalog_bytes", "Size of the session catalog."},
+    {"catalog_bytes", "catalog_bytes", "What of the session catalog is in use."},
     {"clients", "clients", "Client processes that are attached."},
     {"watchers", "watchers", "Clients that watch sessions."},
     {"clients_attached_total", "clients_attached_total", "Attachments made."},
