@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/printable_text.h"
 #include "bench/conversation.h"
 #include "bench/json_line.h"
 #include "bench/played_turn.h"
@@ -180,9 +181,9 @@ class TurnBench {
   void PrintRow(size_t index) const {
     const Row& row = rows_.back();
     std::string answer = row.session.text.substr(0, 46);
-    std::replace(answer.begin(), answer.end(), '\n', ' ');
-    // A cut inside a character would garble a terminal.
+    // The cut may be inside a character.
     while (!answer.empty() && (answer.back() & 0x80)) answer.pop_back();
+    answer = Printable(answer);
     const kairos_final_t& final = row.session.final;
     std::printf("%4zu  %-4s  %6llu  %6llu  %12.1f  %14.1f  %7.1fx  %s %s\n", index + 1,
                 conversation_.turns[index].role.c_str(),

@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "base/printable_text.h"
 #include "cli/chat.h"
 #include "cli/doctor.h"
 #include "cli/json_text.h"
@@ -230,7 +231,7 @@ int main(int argc, char** argv) {
   try {
     return kairos::RunTool(argc, argv);
   } catch (const std::exception& fault) {
-    std::fprintf(stderr, "kairosctl: %s\n", fault.what());
+    std::fprintf(stderr, "kairosctl: %s\n", kairos::Printable(fault.what()).c_str());
     return 1;
   }
 }
