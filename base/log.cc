@@ -8,6 +8,8 @@
 #include <atomic>
 #include <memory>
 
+#include "base/printable_text.h"
+
 namespace kairos {
 namespace {
 
@@ -45,6 +47,13 @@ bool ParseLogLevel(std::string_view name, LogLevel* level) {
 }
 
 bool LogEnabled(LogLevel level) { return static_cast<int>(level) >= log_level.load(); }
+
+std::string LogValue(std::string_view text) {
+  std::string quoted = QuotedText(text);
+  const bool plain = !text.empty() && quoted.size() == text.size() + 2 &&
+                     text.find_first_of(" =") == std::string_view::npos;
+  return plain ? std::string(text) : quoted;
+}
 
 void LogLine(LogLevel level, const char* subsystem, std::string_view text) {
   Logger().log(ToSpdlog(level), "sub={} {}", subsystem, text);

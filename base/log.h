@@ -6,7 +6,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -20,11 +23,25 @@ bool LogEnabled(LogLevel level);
 // `subsystem` is the folder's noun; `text` is "event key=value key=value".
 void LogLine(LogLevel level, const char* subsystem, std::string_view text);
 
+// A text as the value of a key: between quotes, with escapes (printable_text.h), where it is empty
+// or holds anything that would end it or look like another key; else as it is.
+std::string LogValue(std::string_view text);
+// Numbers and the like.
+template <typename Value>
+  requires(!std::is_convertible_v<const Value&, std::string_view>)
+const Value& LogValue(const Value& value) {
+  return value;
+}
+
+// "event key={} key={}"; values that are texts are quoted where they have to be.
 template <typename... Args>
 void Log(LogLevel level, const char* subsystem, fmt::format_string<Args...> format,
          Args&&... args) {
   if (!LogEnabled(level)) return;
-  LogLine(level, subsystem, fmt::format(format, std::forward<Args>(args)...));
+  const auto write = [&](const auto&... values) {
+    LogLine(level, subsystem, fmt::vformat(format, fmt::make_format_args(values...)));
+  };
+  write(LogValue(args)...);
 }
 
 template <typename... Args>

@@ -6,6 +6,9 @@
 namespace kairos {
 namespace {
 
+constexpr uint64_t kTellNs = 200'000'000;
+constexpr uint64_t kSilenceNs = 120'000'000'000;
+
 // An empty text is "not given": as an empty tool list it would take the session's tools away.
 kairos_string_t View(const std::string& text) {
   return {text.empty() ? nullptr : text.data(), text.size()};
@@ -59,14 +62,25 @@ PlayedTurn PlayTurn(kairos_client_t* client, const TurnAsk& ask) {
   const uint64_t begin_ns = MonotonicNs();
   const uint64_t request = SubmitTurn(client, ask, &turn);
   if (request == 0) return turn;
+  uint64_t heard_ns = begin_ns;
+  uint64_t told_ns = 0;
   for (;;) {
+    uint64_t now_ns = MonotonicNs();
+    if (ask.waiting && now_ns - told_ns >= kTellNs) {
+      ask.waiting(static_cast<double>(now_ns - begin_ns) * 1e-9);
+      told_ns = now_ns;
+    }
     kairos_event_t* event = nullptr;
-    const int32_t got = kairos_event_next(client, 120'000, &event);
+    const int32_t got =
+        kairos_event_next(client, static_cast<int32_t>(kTellNs / 1'000'000), &event);
+    now_ns = MonotonicNs();
+    if (got == 0 && now_ns - heard_ns < kSilenceNs) continue;
     if (got <= 0) {
       turn.error = got == 0 ? "no event for two minutes" : LastError();
       return turn;
     }
-    const double now_ms = static_cast<double>(MonotonicNs() - begin_ns) * 1e-6;
+    heard_ns = now_ns;
+    const double now_ms = static_cast<double>(now_ns - begin_ns) * 1e-6;
     const int32_t type = kairos_event_type(event);
     if (type == KAIROS_EVENT_TEXT || type == KAIROS_EVENT_REASONING) {
       uint32_t count = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct TurnAsk {
   uint32_t max_tokens = 48;
   bool logits_hash = false;
   bool ignore_eos = false;
+  // Called five times a second or so until the turn ends, with the seconds since it was submitted.
+  std::function<void(double)> waiting = {};
 };
 
 struct PlayedTurn {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/printable_text.h"
 #include "bench/conversation.h"
 #include "bench/json_line.h"
 #include "bench/played_turn.h"
@@ -102,16 +103,16 @@ class TurnBench {
     if (kairos_session_fork(client_, session_, 0, &copy, 10'000) < 0) {
       return Complain("fork") == 0;
     }
-    if (isatty(STDERR_FILENO) == 1) {
-      std::fprintf(stderr, "\rplaying turn %zu of %zu ...\r", index + 1,
-                   conversation_.turns.size());
-    }
     Row row;
     TurnAsk stateless = AskFor(index, copy);
     stateless.flags = KAIROS_TURN_NO_REUSE;
+    stateless.waiting = [&](double seconds) { ShowProgress(index, "stateless", seconds); };
     row.stateless = PlayTurn(client_, stateless);
     if (kairos_session_delete(client_, copy, 10'000) < 0) return Complain("delete") == 0;
-    row.session = PlayTurn(client_, AskFor(index, session_));
+    TurnAsk in_session = AskFor(index, session_);
+    in_session.waiting = [&](double seconds) { ShowProgress(index, "in the session", seconds); };
+    row.session = PlayTurn(client_, in_session);
+    if (isatty(STDERR_FILENO) == 1) std::fputs("\r\x1b[K", stderr);
     if (!row.session.ok || !row.stateless.ok) {
       std::fprintf(stderr, "turn %zu: %s%s\n", index + 1, row.session.error.c_str(),
                    row.stateless.error.c_str());
@@ -121,6 +122,16 @@ class TurnBench {
     rows_.push_back(std::move(row));
     options_.json ? PrintRowJson(index) : PrintRow(index);
     return true;
+  }
+
+  // One line that is redrawn on a terminal; a line every ten seconds of a turn elsewhere.
+  void ShowProgress(size_t index, const char* how, double seconds) {
+    const bool terminal = isatty(STDERR_FILENO) == 1;
+    if (seconds < told_s_) told_s_ = 0;  // another turn
+    if (!terminal && seconds - told_s_ < 10) return;
+    told_s_ = seconds;
+    std::fprintf(stderr, "%sturn %zu of %zu, %s: %.1f s%s", terminal ? "\r\x1b[K" : "", index + 1,
+                 conversation_.turns.size(), how, seconds, terminal ? "" : "\n");
   }
 
   // The peer gets the conversation so far as text, and our answer as what it said, so that both
@@ -156,18 +167,23 @@ class TurnBench {
   }
 
   void PrintHead() const {
+    std::printf(
+        "Each turn is played twice: in a session, and as a server without memory computes it, all\n"
+        "of the dialogue anew (stateless). TTFT is the time to first token: from sending the turn\n"
+        "until the first token of its answer is there.\n\n");
     std::printf("%4s  %-4s  %6s  %6s  %12s  %14s  %8s  %s\n", "turn", "from", "new", "reused",
                 "session TTFT", "stateless TTFT", "speed-up", "answer");
     std::printf("%4s  %-4s  %6s  %6s  %12s  %14s  %8s  %s\n", "", "", "tokens", "tokens", "ms",
                 "ms", "", "(equal tokens either way)");
+    std::fflush(stdout);
   }
 
   void PrintRow(size_t index) const {
     const Row& row = rows_.back();
     std::string answer = row.session.text.substr(0, 46);
-    std::replace(answer.begin(), answer.end(), '\n', ' ');
-    // A cut inside a character would garble a terminal.
+    // The cut may be inside a character.
     while (!answer.empty() && (answer.back() & 0x80)) answer.pop_back();
+    answer = Printable(answer);
     const kairos_final_t& final = row.session.final;
     std::printf("%4zu  %-4s  %6llu  %6llu  %12.1f  %14.1f  %7.1fx  %s %s\n", index + 1,
                 conversation_.turns[index].role.c_str(),
@@ -337,6 +353,7 @@ class TurnBench {
   PlayedTurn unbroken_;
   PlayedTurn resumed_;
   double restart_ms_ = 0;
+  double told_s_ = 0;  // ShowProgress()
   PeerProcess peer_;
   nlohmann::json history_;  // what the peer was told
 };

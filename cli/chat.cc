@@ -12,8 +12,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/printable_text.h"
 #include "cli/control_call.h"
-#include "cli/json_text.h"
 #include "cli/turn_listing.h"
 #include "cli/words.h"
 #include "kairos/kairos.h"
@@ -31,14 +31,6 @@ void OnInterrupt(int) { interrupted = interrupted + 1; }
 
 kairos_string_t View(const std::string& text) {
   return {text.empty() ? nullptr : text.data(), text.size()};
-}
-
-// The words of the library's last error on this thread.
-void Complain(const char* what, int32_t code) {
-  char words[512];
-  kairos_last_error(words, sizeof(words));
-  std::fprintf(stderr, "kairosctl: %s: %s\n", what,
-               FaultText(code, kairos_last_detail(), words).c_str());
 }
 
 std::string FinalText(const kairos_final_t& done) {
@@ -92,6 +84,7 @@ class Chat {
   bool ReadLine(std::string* line);
   void WaitFor(int fd, int timeout_ms);
   void Fail(const char* what, int32_t code);
+  void Complain(const char* what, const Fault& fault);
   bool Command(const std::string& line);  // false: quit
   void Turn(const std::string& text);
   bool OnEvent(kairos_event_t* event);  // true: the turn is over
@@ -120,7 +113,7 @@ int Chat::Open() {
   kairos_client_options_init(&options);
   options.socket_path = View(options_.socket);
   if (const int32_t code = kairos_client_open(&options, &client_); code < 0) {
-    Complain("no sidecar", code);
+    Fail("no sidecar", code);
     return kExitUnavailable;
   }
   if (options_.session.empty()) return 0;
@@ -130,16 +123,24 @@ int Chat::Open() {
   }
   first_ = false;
   if (const int32_t code = kairos_session_open(client_, session_, nullptr, kCallMs); code < 0) {
-    Complain("session", code);
+    Fail("session", code);
     return 1;
   }
   return 0;
 }
 
+// The words of the library's last error on this thread.
 void Chat::Fail(const char* what, int32_t code) {
+  char words[512];
+  kairos_last_error(words, sizeof(words));
+  Complain(what, {code, kairos_last_detail(), words});
+}
+
+void Chat::Complain(const char* what, const Fault& fault) {
   failed_ = true;
-  if (kairos_last_detail() == KAIROS_DETAIL_SIDECAR_LOST) lost_ = true;
-  Complain(what, code);
+  lost_ = lost_ || fault.detail == KAIROS_DETAIL_SIDECAR_LOST;
+  std::fprintf(stderr, "kairosctl: %s: %s\n", what, FaultText(fault).c_str());
+  if (options_.json) std::printf("%s\n", FaultJson(fault).c_str());
 }
 
 // Until `fd` is readable, the time is over or ^C came, also one that came just before. SIGINT is
@@ -195,11 +196,11 @@ bool Chat::OnEvent(kairos_event_t* event) {
       return false;
     case KAIROS_EVENT_TEXT:
       text_ += words;
-      if (!options_.json) std::fputs(Printable(words).c_str(), stdout);
+      if (!options_.json) std::fputs(PrintableLines(words, "").c_str(), stdout);
       std::fflush(stdout);
       return false;
     case KAIROS_EVENT_REASONING:
-      std::fputs(Printable(words).c_str(), stderr);
+      std::fputs(PrintableLines(words, "").c_str(), stderr);
       return false;
     case KAIROS_EVENT_TOOL_CALL:
       std::fprintf(stderr, "\n[tool call %s]\n", Printable(words).c_str());
@@ -212,10 +213,8 @@ bool Chat::OnEvent(kairos_event_t* event) {
       return true;
     }
     case KAIROS_EVENT_ERROR:
-      failed_ = true;
-      lost_ = lost_ || kairos_event_detail(event) == KAIROS_DETAIL_SIDECAR_LOST;
-      std::fprintf(stderr, "%skairosctl: turn: %s\n", text_.empty() ? "" : "\n",
-                   FaultText(kairos_event_code(event), kairos_event_detail(event), words).c_str());
+      if (!text_.empty()) std::fputs("\n", stderr);
+      Complain("turn", {kairos_event_code(event), kairos_event_detail(event), words});
       return true;
     default:
       return false;

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <ctime>
 
-#include "cli/words.h"
 #include "shm/socket_path.h"
 
 namespace kairos {
@@ -29,23 +28,26 @@ uint64_t NowUnixMs() {
   return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1'000'000;
 }
 
+void Complain(const Target& target, const Fault& fault, const std::string& what) {
+  std::fprintf(stderr, "kairosctl: %s%s\n", what.c_str(), FaultText(fault).c_str());
+  if (target.json) std::printf("%s\n", FaultJson(fault).c_str());
+}
+
 std::unique_ptr<ControlClient> Connect(const Target& target, int* status) {
   std::string error;
   auto client = ControlClient::Open(ControlPath(target.control_socket), &error);
   if (client.ok()) return client.Take();
-  std::fprintf(stderr, "kairosctl: no sidecar: %s\n",
-               FaultText(KAIROS_UNAVAILABLE, 0, error).c_str());
+  Complain(target, {KAIROS_UNAVAILABLE, 0, error}, "no sidecar: ");
   *status = kExitUnavailable;
   return nullptr;
 }
 
-int Ask(ControlClient& client, const ControlRequest& request, ControlReply* reply,
-        std::string* words) {
+int Ask(ControlClient& client, const ControlRequest& request, ControlReply* reply, Fault* fault) {
   const Status status = client.Call(request, kCallMs, reply);
   if (status.ok() && reply->code == 0) return 0;
   const int32_t code = status.ok() ? reply->code : static_cast<int32_t>(status.code());
-  *words = status.ok() ? FaultText(code, reply->detail, reply->text)
-                       : FaultText(code, 0, status.message());
+  *fault = status.ok() ? Fault{code, reply->detail, reply->text}
+                       : Fault{code, 0, status.message()};
   return code == KAIROS_UNAVAILABLE ? kExitUnavailable : kExitFailed;
 }
 
@@ -63,9 +65,9 @@ int Call(const Target& target, ControlRequest request, ControlReply* reply,
     if (opened == nullptr) return status;
     client = opened.get();
   }
-  std::string words;
-  const int status = Ask(*client, request, reply, &words);
-  if (status != 0) std::fprintf(stderr, "kairosctl: %s\n", words.c_str());
+  Fault fault;
+  const int status = Ask(*client, request, reply, &fault);
+  if (status != 0) Complain(target, fault);
   return status;
 }
 

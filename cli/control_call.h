@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/words.h"
 #include "sidecar/control/control_client.h"
 
 namespace kairos {
@@ -21,13 +22,15 @@ struct Target {
   uint64_t version = 0;        // 0: the newest
 };
 
+// Says why not: in words on stderr and, where the target wants JSON, also as an object on stdout.
+// `what` stands before the words.
+void Complain(const Target& target, const Fault& fault, const std::string& what = "");
+
 // Connects; null with the exit status in *status after the reason was printed.
 std::unique_ptr<ControlClient> Connect(const Target& target, int* status);
 
-// Sends `request`. 0 with *reply, or the exit status with *words that say why not. Blocks up to
-// 5 s.
-int Ask(ControlClient& client, const ControlRequest& request, ControlReply* reply,
-        std::string* words);
+// Sends `request`. 0 with *reply, or the exit status with *fault. Blocks up to 5 s.
+int Ask(ControlClient& client, const ControlRequest& request, ControlReply* reply, Fault* fault);
 
 // Sends `request`, to which session and version of the target are added. 0 with *reply, or the exit
 // status after the reason was printed. `client` may be null: one is opened.

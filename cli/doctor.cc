@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/printable_text.h"
 #include "cli/control_call.h"
-#include "cli/json_text.h"
 #include "kairos/kairos.h"
 #include "sidecar/preflight/host_checks.h"
 #include "sidecar/preflight/model_check.h"
@@ -122,7 +122,8 @@ int RunDoctor(const ConfigFlags& flags, bool json) {
     for (const Finding& finding : findings) {
       std::printf("%-4s  %-14s  %s\n", SeverityText(finding.severity), finding.check.c_str(),
                   Printable(finding.words).c_str());
-      if (!finding.remedy.empty()) std::printf("%24s%s\n", "-> ", finding.remedy.c_str());
+      if (finding.remedy.empty()) continue;
+      std::printf("%24s%s\n", "-> ", Printable(finding.remedy).c_str());
     }
   }
   const bool failed = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {

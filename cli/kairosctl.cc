@@ -3,8 +3,10 @@
 // an operator over the control socket. Built with exceptions, because CLI11 throws.
 #include <cstdio>
 #include <functional>
+#include <limits>
 #include <string>
 
+#include "base/printable_text.h"
 #include "cli/chat.h"
 #include "cli/doctor.h"
 #include "cli/json_text.h"
@@ -70,33 +72,38 @@ void AddSessionCommands(CLI::App* app, Target* target, Action* action) {
   session->add_subcommand("ls", "list all sessions")->callback([=] {
     *action = [=] { return ListSessions(*target); };
   });
-  const auto add = [&](const char* name, const char* help, const Action& act, int version) {
+  enum class VersionWord { kNone, kOptional, kRequired };
+  const auto add = [&](const char* name, const char* help, const Action& act,
+                       VersionWord version) {
     CLI::App* command = session->add_subcommand(name, help);
     command->add_option("id", target->session, "session, in hex")->required()->type_name("ID");
-    if (version != 0) {
-      auto* option = command->add_option("version", target->version, "version; 0: the newest");
-      option->type_name("N");
-      if (version == 2) option->required();
+    if (version != VersionWord::kNone) {
+      const bool required = version == VersionWord::kRequired;
+      auto* option = command->add_option("version", target->version,
+                                         required ? "version, at least 1" : "version; 0: the head");
+      option->type_name("N")->required(required)->check(
+          WholeNumber(required ? 1 : 0, std::numeric_limits<uint64_t>::max()));
     }
     command->callback([=] { *action = act; });
   };
   add(
-      "show", "figures, task context and messages", [=] { return ShowSession(*target); }, 1);
+      "show", "figures, task context and messages", [=] { return ShowSession(*target); },
+      VersionWord::kOptional);
   add(
       "why", "what its recent turns reused and recomputed, and why",
-      [=] { return ExplainSession(*target); }, 0);
+      [=] { return ExplainSession(*target); }, VersionWord::kNone);
   add(
       "export", "the whole session as Markdown, or as JSON with --json",
-      [=] { return ExportSession(*target); }, 1);
+      [=] { return ExportSession(*target); }, VersionWord::kOptional);
   add(
       "fork", "a new session that starts as this one",
-      [=] { return Act(*target, ControlVerb::kSessionFork); }, 1);
+      [=] { return Act(*target, ControlVerb::kSessionFork); }, VersionWord::kOptional);
   add(
       "rewind", "make an earlier version the head",
-      [=] { return Act(*target, ControlVerb::kSessionRewind); }, 2);
+      [=] { return Act(*target, ControlVerb::kSessionRewind); }, VersionWord::kRequired);
   add(
       "delete", "free it everywhere, now",
-      [=] { return Act(*target, ControlVerb::kSessionDelete); }, 0);
+      [=] { return Act(*target, ControlVerb::kSessionDelete); }, VersionWord::kNone);
 }
 
 void AddSidecarCommands(CLI::App* app, Target* target, Action* action) {
@@ -120,7 +127,7 @@ void AddTop(CLI::App* app, const Target* target, TopOptions* options, Action* ac
   top->add_flag("--once", options->once, "print once; so does --json, or a pipe");
   top->add_option("--interval", options->interval_s,
                   "seconds between two looks, 0.1 to 3600; rates are those between them [1]")
-      ->check(CLI::Range(0.1, 3600.0).description(""))
+      ->check(NumberBetween(0.1, 3600))
       ->type_name("SECONDS");
   top->callback([=] { *action = [=] { return RunTop(*target, *options); }; });
 }
@@ -141,10 +148,11 @@ void AddChat(CLI::App* app, const Target* target, ChatOptions* chat, Action* act
       ->type_name("NAME");
   run->add_option("--max-tokens", chat->max_tokens,
                   "most tokens of a reply; 0 or not given: the sidecar's setting")
+      ->check(WholeNumber(0, std::numeric_limits<uint32_t>::max()))
       ->type_name("N");
   run->add_option("--temperature", chat->temperature,
                   "0 (greedy) to 2; not given: the sidecar's setting")
-      ->check(CLI::Range(0.0, static_cast<double>(kTemperatureMax)).description(""))
+      ->check(NumberBetween(0, static_cast<double>(kTemperatureMax)))
       ->type_name("NUMBER");
   run->callback([=] {
     *action = [=] {
@@ -227,7 +235,7 @@ int main(int argc, char** argv) {
   try {
     return kairos::RunTool(argc, argv);
   } catch (const std::exception& fault) {
-    std::fprintf(stderr, "kairosctl: %s\n", fault.what());
+    std::fprintf(stderr, "kairosctl: %s\n", kairos::Printable(fault.what()).c_str());
     return 1;
   }
 }

@@ -8,7 +8,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "cli/json_text.h"
+#include "base/printable_text.h"
 #include "cli/words.h"
 
 namespace kairos {
@@ -53,25 +53,28 @@ std::string Speaker(const Json& message) {
   return message.value("cancelled", false) ? text + " (cancelled)" : text;
 }
 
-std::string Said(const Json& message) {
-  std::string text = TextOf(message, "content");
+// A line for each call, behind `start`.
+std::string CallLines(const Json& message, std::string_view start) {
+  std::string lines;
   const auto calls = message.find("tool_calls");
-  if (calls != message.end() && calls->is_array()) {
-    for (const Json& call : *calls) {
-      if (call.is_object()) text += "\n  calls " + CallText(call);
-    }
+  if (calls == message.end() || !calls->is_array()) return lines;
+  for (const Json& call : *calls) {
+    if (!call.is_object()) continue;
+    lines += start;
+    lines += "calls " + Printable(CallText(call)) + "\n";
   }
-  return text;
+  return lines;
 }
 
 constexpr int kColumn = 10;
 constexpr int kWideColumn = 18;
 constexpr auto kReplace = Json::error_handler_t::replace;
 
-void AddFigure(std::string* out, const char* name, const std::string& value, int width = kColumn) {
+// One line, whatever the value holds.
+void AddFigure(std::string* out, const char* name, std::string_view value, int width = kColumn) {
   char line[48];
   std::snprintf(line, sizeof(line), "%-*s ", width, name);
-  *out += line + value + "\n";
+  *out += line + Printable(value) + "\n";
 }
 
 // "read(file.txt), from message 3" of an item of a task context.
@@ -86,26 +89,20 @@ std::string ItemText(const Json& item) {
   return source.empty() ? text : text + " (message " + source + ")";
 }
 
-std::string VersionRow(const std::string& json) {
-  const Json version = Json::parse(json, nullptr, false);
-  if (!version.is_object()) return "";
+std::string MadeAt(const Json& version) {
   char made[32] = "";
   const auto seconds = static_cast<time_t>(version.value("created_unix_ms", uint64_t{0}) / 1000);
   tm utc{};
   strftime(made, sizeof(made), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
-  return "| " + TextOf(version, "version") + " | " + TextOf(version, "parent") + " | " + made +
-         " | " + TextOf(version, "token_count") + " | " + TextOf(version, "message_count") +
-         " | " + PhaseText(version.value("phase", 0)) + " |\n";
+  return made;
 }
 
-// Lines after the first begin as those of a quotation.
-std::string Quoted(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    out.push_back(c);
-    if (c == '\n') out += "> ";
-  }
-  return out;
+std::string VersionRow(const std::string& json) {
+  const Json version = Json::parse(json, nullptr, false);
+  if (!version.is_object()) return "";
+  return "| " + TextOf(version, "version") + " | " + TextOf(version, "parent") + " | " +
+         MadeAt(version) + " | " + TextOf(version, "token_count") + " | " +
+         TextOf(version, "message_count") + " | " + PhaseText(version.value("phase", 0)) + " |\n";
 }
 
 std::string OneModelFigures(const nlohmann::ordered_json& model) {
@@ -120,7 +117,7 @@ std::string OneModelFigures(const nlohmann::ordered_json& model) {
         text += (text.empty() ? "" : ", ") + count.dump() + " " + type;
       }
     }
-    AddFigure(&out, name.c_str(), Printable(text), kWideColumn);
+    AddFigure(&out, Printable(name).c_str(), text, kWideColumn);
   }
   return out;
 }
@@ -165,9 +162,7 @@ std::string SessionLine(const kairos_session_t& s, uint64_t now_unix_ms) {
   char model[24];
   std::snprintf(model, sizeof(model), "%-16.16s  ",
                 ModelOf(s).empty() ? "-" : Printable(ModelOf(s)).c_str());
-  std::string label = Printable(LabelOf(s));
-  std::replace(label.begin(), label.end(), '\n', ' ');
-  return line + (model + label);
+  return line + (model + Printable(LabelOf(s)));
 }
 
 std::string SessionFigures(const kairos_session_t& s, uint64_t now_unix_ms) {
@@ -176,11 +171,10 @@ std::string SessionFigures(const kairos_session_t& s, uint64_t now_unix_ms) {
     return unix_ms == 0 ? std::string("never") : AgeText(unix_ms, now_unix_ms) + " ago";
   };
   AddFigure(&out, "session", SessionText(s.id));
-  if (s.label_size > 0) AddFigure(&out, "label", Printable(LabelOf(s)));
+  if (s.label_size > 0) AddFigure(&out, "label", LabelOf(s));
   std::string phase = PhaseText(s.phase);
-  if (!WaitingFor(s).empty()) phase += " for " + Printable(WaitingFor(s));
-  AddFigure(&out, "model",
-            ModelOf(s).empty() ? "not in memory" : Printable(ModelOf(s)));
+  if (!WaitingFor(s).empty()) phase += " for " + std::string(WaitingFor(s));
+  AddFigure(&out, "model", ModelOf(s).empty() ? "not in memory" : ModelOf(s));
   AddFigure(&out, "phase", phase);
   AddFigure(&out, "version",
             std::to_string(s.version) +
@@ -219,8 +213,9 @@ std::string MessageParagraphs(std::string_view json) {
   std::string out;
   for (const Json& message : messages) {
     if (!message.is_object()) continue;
-    const std::string text = Speaker(message) + ": " + Said(message);
-    out += (out.empty() ? "" : "\n") + Printable(text) + "\n";
+    // Deeper than the lines of calls, which are ours.
+    out += (out.empty() ? "" : "\n") + Printable(Speaker(message)) + ": " +
+           PrintableLines(TextOf(message, "content"), "    ") + "\n" + CallLines(message, "  ");
   }
   return out;
 }
@@ -230,7 +225,7 @@ std::string ContextParagraph(std::string_view json) {
   if (!context.is_object()) return Printable(json);
   std::string out;
   if (const std::string goal = TextOf(context, "goal"); !goal.empty()) {
-    AddFigure(&out, "goal", Printable(goal));
+    AddFigure(&out, "goal", goal);
   }
   constexpr std::pair<const char*, const char*> kLists[] = {{"entities", "entity"},
                                                             {"done_steps", "done"},
@@ -240,23 +235,35 @@ std::string ContextParagraph(std::string_view json) {
     const auto items = context.find(list);
     if (items == context.end() || !items->is_array()) continue;
     for (const Json& item : *items) {
-      if (item.is_object()) AddFigure(&out, name, Printable(ItemText(item)));
+      if (item.is_object()) AddFigure(&out, name, ItemText(item));
     }
   }
   const auto extra = context.find("extra");
   if (extra != context.end() && extra->is_object() && !extra->empty()) {
-    AddFigure(&out, "extra", Printable(extra->dump(-1, ' ', false, kReplace)));
+    AddFigure(&out, "extra", extra->dump(-1, ' ', false, kReplace));
   }
   return out;
 }
 
-std::string SessionMarkdown(const kairos_session_t& session, std::string_view context,
-                            const std::vector<std::string>& versions, std::string_view messages) {
+std::string ShownVersion(const kairos_session_t& session, std::string_view version_json) {
+  const Json version = Json::parse(version_json, nullptr, false);
+  if (!version.is_object() || version.value("version", uint64_t{0}) == session.version) return "";
+  std::string out;
+  AddFigure(&out, "shown",
+            "version " + TextOf(version, "version") + ": " + TextOf(version, "message_count") +
+                " messages, " + TextOf(version, "token_count") + " tokens, made " +
+                MadeAt(version) + "; the figures above are of the session and its head");
+  return out;
+}
+
+std::string SessionMarkdown(const kairos_session_t& session, const std::string& shown,
+                            std::string_view context, const std::vector<std::string>& versions,
+                            std::string_view messages) {
   std::string out = "# Session " + SessionText(session.id) + "\n\n";
   const auto block = [&](const std::string& text) {
     return "```\n" + text + (text.empty() || text.back() == '\n' ? "" : "\n") + "```\n";
   };
-  out += block(SessionFigures(session, session.used_unix_ms)) + "\n## Task context\n\n";
+  out += block(SessionFigures(session, session.used_unix_ms) + shown) + "\n## Task context\n\n";
   const std::string filled = ContextParagraph(context);
   out += filled.empty() ? "Empty.\n" : block(filled);
   out += "\n## Versions\n\n| version | from | made | tokens | messages | phase |\n"
@@ -268,8 +275,9 @@ std::string SessionMarkdown(const kairos_session_t& session, std::string_view co
   for (const Json& message : list) {
     if (!message.is_object()) continue;
     // A heading of our own; what the message holds is quoted, so that it cannot be one.
-    out += "\n### " + Printable(Speaker(message)) + "\n\n> " + Quoted(Printable(Said(message))) +
-           "\n";
+    out += "\n### " + Printable(Speaker(message)) + "\n\n> " +
+           PrintableLines(TextOf(message, "content"), "> ") + "\n";
+    if (const std::string calls = CallLines(message, "- "); !calls.empty()) out += "\n" + calls;
   }
   return out;
 }

@@ -23,9 +23,13 @@ std::string MessageParagraphs(std::string_view json);
 std::string ReloadLines(std::string_view json);
 // What of a task context (JSON) is filled in, a line or an item each; empty where nothing is.
 std::string ContextParagraph(std::string_view json);
-// A whole session as a Markdown document. `versions` are summaries as JSON.
-std::string SessionMarkdown(const kairos_session_t& session, std::string_view context,
-                            const std::vector<std::string>& versions, std::string_view messages);
+// What is shown, where that is not the head but another version, from its summary (JSON); goes
+// below the figures, which are the head's. Else empty.
+std::string ShownVersion(const kairos_session_t& session, std::string_view version_json);
+// A whole session as a Markdown document. `shown` as above, `versions` are summaries as JSON.
+std::string SessionMarkdown(const kairos_session_t& session, const std::string& shown,
+                            std::string_view context, const std::vector<std::string>& versions,
+                            std::string_view messages);
 // Figures of the model (JSON), one a line, with units.
 std::string ModelFigures(std::string_view json);
 // One figure with the unit that its name tells.

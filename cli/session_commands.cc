@@ -19,6 +19,7 @@ struct StoredSession {
   kairos_session_t figures{};
   std::string messages;  // JSON
   std::string context;   // JSON
+  std::string version;   // JSON: the version that messages and context are of
 };
 
 int Read(const Target& target, ControlClient& client, StoredSession* stored) {
@@ -33,12 +34,15 @@ int Read(const Target& target, ControlClient& client, StoredSession* stored) {
   request.version = reply.version;
   if (const int code = Call(target, request, &reply, &client); code != 0) return code;
   stored->context = reply.text;
+  request.verb = ControlVerb::kSessionVersion;
+  if (const int code = Call(target, request, &reply, &client); code != 0) return code;
+  stored->version = reply.text;
   return 0;
 }
 
 // Summaries of all versions that can be named, as JSON objects. The newest number is not known
 // after a rewind: behind the head, the first that is not found ends the list.
-int ReadVersions(ControlClient& client, const kairos_session_t& figures,
+int ReadVersions(const Target& target, ControlClient& client, const kairos_session_t& figures,
                  std::vector<std::string>* versions) {
   ControlRequest request;
   request.verb = ControlVerb::kSessionVersion;
@@ -46,15 +50,14 @@ int ReadVersions(ControlClient& client, const kairos_session_t& figures,
   for (uint64_t version = figures.oldest_version; version != 0; ++version) {
     request.version = version;
     ControlReply reply;
-    std::string words;
-    const int status = Ask(client, request, &reply, &words);
+    Fault fault;
+    const int status = Ask(client, request, &reply, &fault);
     if (status == 0) {
       versions->push_back(reply.text);
     } else if (reply.code == KAIROS_NOT_FOUND && version > figures.version) {
       return 0;
     } else {
-      std::fprintf(stderr, "kairosctl: version %llu: %s\n",
-                   static_cast<unsigned long long>(version), words.c_str());
+      Complain(target, fault, "version " + std::to_string(version) + ": ");
       return status;
     }
   }
@@ -93,12 +96,13 @@ int ShowSession(const Target& target) {
   StoredSession stored;
   if (const int code = Read(target, *client, &stored); code != 0) return code;
   if (target.json) {
-    std::printf("{\"session\":%s,\"context\":%s,\"messages\":%s}\n",
-                SessionJson(stored.figures).c_str(), stored.context.c_str(),
+    std::printf("{\"session\":%s,\"shown\":%s,\"context\":%s,\"messages\":%s}\n",
+                SessionJson(stored.figures).c_str(), stored.version.c_str(), stored.context.c_str(),
                 stored.messages.c_str());
     return 0;
   }
-  std::printf("%s\n", SessionFigures(stored.figures, NowUnixMs()).c_str());
+  std::printf("%s%s\n", SessionFigures(stored.figures, NowUnixMs()).c_str(),
+              ShownVersion(stored.figures, stored.version).c_str());
   if (const std::string context = ContextParagraph(stored.context); !context.empty()) {
     std::printf("%s\n", context.c_str());
   }
@@ -126,19 +130,21 @@ int ExportSession(const Target& target) {
   StoredSession stored;
   if (const int code = Read(target, *client, &stored); code != 0) return code;
   std::vector<std::string> versions;
-  if (const int code = ReadVersions(*client, stored.figures, &versions); code != 0) {
+  if (const int code = ReadVersions(target, *client, stored.figures, &versions); code != 0) {
     return code;
   }
   if (!target.json) {
-    std::fputs(SessionMarkdown(stored.figures, stored.context, versions, stored.messages).c_str(),
+    std::fputs(SessionMarkdown(stored.figures, ShownVersion(stored.figures, stored.version),
+                               stored.context, versions, stored.messages)
+                   .c_str(),
                stdout);
     return 0;
   }
   std::string rows;
   for (const std::string& version : versions) rows += (rows.empty() ? "" : ",") + version;
-  std::printf("{\"session\":%s,\"context\":%s,\"versions\":[%s],\"messages\":%s}\n",
-              SessionJson(stored.figures).c_str(), stored.context.c_str(), rows.c_str(),
-              stored.messages.c_str());
+  std::printf("{\"session\":%s,\"shown\":%s,\"context\":%s,\"versions\":[%s],\"messages\":%s}\n",
+              SessionJson(stored.figures).c_str(), stored.version.c_str(), stored.context.c_str(),
+              rows.c_str(), stored.messages.c_str());
   return 0;
 }
 
@@ -147,7 +153,9 @@ int Act(const Target& target, ControlVerb verb) {
   request.verb = verb;
   ControlReply reply;
   if (const int code = Call(target, request, &reply); code != 0) return code;
-  if (target.json) {
+  if (target.json && (verb == ControlVerb::kPing || verb == ControlVerb::kDrain)) {
+    std::printf("{\"ok\":true}\n");
+  } else if (target.json) {
     std::printf("{\"ok\":true,\"session\":\"%s\",\"version\":%llu}\n",
                 SessionText(reply.session.value).c_str(),
                 static_cast<unsigned long long>(reply.version));

@@ -23,19 +23,19 @@ constexpr char kInterruptKey = 3;    // ^C, which is a key like others here
 volatile std::sig_atomic_t ended = 0;
 void OnEnd(int) { ended = 1; }
 
-// 0, or an exit status with *words.
-int Look(ControlClient& client, TopLook* look, std::string* words) {
+// 0, or an exit status with *fault.
+int Look(ControlClient& client, TopLook* look, Fault* fault) {
   ControlRequest request;
   request.verb = ControlVerb::kStats;
   ControlReply reply;
-  if (const int status = Ask(client, request, &reply, words); status != 0) return status;
+  if (const int status = Ask(client, request, &reply, fault); status != 0) return status;
   look->taken_ns = MonotonicNs();
   look->taken_unix_ms = NowUnixMs();
   look->stats = std::move(reply.stats);
   request.verb = ControlVerb::kSessionList;
   request.list_max = kListMax;
   do {
-    if (const int status = Ask(client, request, &reply, words); status != 0) return status;
+    if (const int status = Ask(client, request, &reply, fault); status != 0) return status;
     look->sessions.insert(look->sessions.end(), reply.sessions.begin(), reply.sessions.end());
     if (!reply.sessions.empty()) request.after = SessionId{reply.sessions.back().id};
   } while (reply.sessions.size() == request.list_max);
@@ -110,12 +110,12 @@ class Screen {
   bool has_keys_ = false;
 };
 
-int PrintOnce(ControlClient& client, bool json, double interval_s, std::string* words) {
+int PrintOnce(ControlClient& client, bool json, double interval_s, Fault* fault) {
   TopLook before;
-  if (const int status = Look(client, &before, words); status != 0) return status;
+  if (const int status = Look(client, &before, fault); status != 0) return status;
   usleep(static_cast<useconds_t>(interval_s * 1e6));
   TopLook now;
-  if (const int status = Look(client, &now, words); status != 0) return status;
+  if (const int status = Look(client, &now, fault); status != 0) return status;
   if (json) {
     std::printf("%s\n", TopJson(before, now).c_str());
   } else {
@@ -126,16 +126,16 @@ int PrintOnce(ControlClient& client, bool json, double interval_s, std::string* 
 
 // Until the user wants the end. Words about a failure are left to the caller: they belong on the
 // user's own screen.
-int Refresh(ControlClient& client, double interval_s, std::string* words) {
+int Refresh(ControlClient& client, double interval_s, Fault* fault) {
   TopLook now;
-  if (const int status = Look(client, &now, words); status != 0) return status;
+  if (const int status = Look(client, &now, fault); status != 0) return status;
   TopLook before = now;
   const Screen screen;
   for (;;) {
     screen.Show(before, now);
     if (!screen.Wait(interval_s)) return 0;
     before = std::exchange(now, TopLook{});
-    if (const int status = Look(client, &now, words); status != 0) return status;
+    if (const int status = Look(client, &now, fault); status != 0) return status;
   }
 }
 
@@ -145,13 +145,13 @@ int RunTop(const Target& target, const TopOptions& options) {
   int status = 0;
   const std::unique_ptr<ControlClient> client = Connect(target, &status);
   if (client == nullptr) return status;
-  std::string words;
+  Fault fault;
   if (options.once || target.json || isatty(STDOUT_FILENO) != 1) {
-    status = PrintOnce(*client, target.json, options.interval_s, &words);
+    status = PrintOnce(*client, target.json, options.interval_s, &fault);
   } else {
-    status = Refresh(*client, options.interval_s, &words);
+    status = Refresh(*client, options.interval_s, &fault);
   }
-  if (status != 0) std::fprintf(stderr, "kairosctl: %s\n", words.c_str());
+  if (status != 0) Complain(target, fault);
   return status;
 }
 

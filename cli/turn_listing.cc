@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "cli/json_text.h"
+#include "base/printable_text.h"
 #include "cli/words.h"
 
 namespace kairos {

@@ -3,8 +3,10 @@
 
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
 
-#include "cli/json_text.h"
+#include "base/printable_text.h"
 
 namespace kairos {
 
@@ -45,6 +47,11 @@ const char* AdviceFor(int32_t code, int32_t detail) {
     default:
       return "";
   }
+}
+
+std::string CodeAndWords(const Fault& fault) {
+  const std::string code = kairos_strerror(fault.code);
+  return fault.words.empty() || fault.words == code ? code : code + ": " + fault.words;
 }
 
 }  // namespace
@@ -129,11 +136,18 @@ const char* StageText(uint32_t stage) {
   return stage < 9 ? kNames[stage] : "unknown";
 }
 
-std::string FaultText(int32_t code, int32_t detail, std::string_view words) {
-  std::string text = kairos_strerror(code);
-  if (!words.empty() && words != text) text += ": " + Printable(words);
-  const std::string advice = AdviceFor(code, detail);
+std::string FaultText(const Fault& fault) {
+  const std::string advice = AdviceFor(fault.code, fault.detail);
+  const std::string text = Printable(CodeAndWords(fault));
   return advice.empty() ? text : text + "\n  " + advice;
+}
+
+std::string FaultJson(const Fault& fault) {
+  const nlohmann::ordered_json json = {{"ok", false},
+                                       {"code", std::abs(fault.code)},
+                                       {"detail", fault.detail},
+                                       {"error", CodeAndWords(fault)}};
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace kairos

@@ -27,8 +27,15 @@ const char* ReasonText(uint32_t reason);   // by index of kairos_final.recompute
 const char* ReasonWords(uint32_t reason);  // the same as a sentence's end
 const char* StageText(uint32_t stage);     // by index of kairos_final.stage_ns
 
-// "not found: no such session", and a second line with what to do where that is known. `words` may
-// come from elsewhere and are made printable.
-std::string FaultText(int32_t code, int32_t detail, std::string_view words);
+// Why something was not done: code and detail of kairos.h, and words that may come from elsewhere.
+struct Fault {
+  int32_t code = 0;  // or minus it
+  int32_t detail = 0;
+  std::string words;
+};
+// "not found: no such session", and a second line with what to do where that is known. Printable.
+std::string FaultText(const Fault& fault);
+// {"ok":false,"code":5,"detail":0,"error":"not found: no such session"}
+std::string FaultJson(const Fault& fault);
 
 }  // namespace kairos

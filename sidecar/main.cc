@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/printable_text.h"
 #include "sidecar/daemon/config.h"
 #include "sidecar/daemon/daemon.h"
 #include "sidecar/daemon/service_notify.h"
@@ -93,7 +94,7 @@ void Reload(const ConfigFlags& flags, Config* config, Daemon* daemon) {
   }
   if (status.ok()) status = CompareForReload(*config, next, &changes, &error);
   if (!status.ok()) {
-    LogWarn("daemon", "reload_refused reason=\"{}\"", error);
+    LogWarn("daemon", "reload_refused reason={}", error);
     return daemon->FinishReload(nullptr, status, std::move(error));
   }
   *config = next;
@@ -102,6 +103,10 @@ void Reload(const ConfigFlags& flags, Config* config, Daemon* daemon) {
   const DaemonOptions options = OptionsOf(*config);
   daemon->FinishReload(&options, status, ChangesJson(changes));
   LogInfo("daemon", "reloaded changes={}", ChangesJson(changes));
+}
+
+void Complain(const std::string& error) {
+  std::fprintf(stderr, "kairosd: %s\n", PrintableLines(error, "").c_str());
 }
 
 int Run(int argc, char** argv) {
@@ -115,20 +120,22 @@ int Run(int argc, char** argv) {
   Config config;
   std::string error;
   if (const Status status = LoadConfig(flags, environ, &config, &error); !status.ok()) {
-    std::fprintf(stderr, "kairosd: %s\n", error.c_str());
+    Complain(error);
     return kExitConfig;
-  }
-  if (flags.check_config) {
-    std::fputs(ConfigText(config).c_str(), stdout);
-    return 0;
   }
   LogLevel level = LogLevel::kInfo;
   if (ParseLogLevel(config.log_level, &level)) SetLogLevel(level);
+  if (flags.check_config) {
+    std::fputs(ConfigText(config).c_str(), stdout);
+    const int code = JudgeModels(OptionsOf(config).models, &error);
+    if (code != 0) Complain(error);
+    return code;
+  }
   // Before the first thread, which inherits the blocked signals; lives as long as the process.
   static SignalWatch watch;
   Daemon daemon;
   if (const int code = daemon.Start(OptionsOf(config), &error); code != 0) {
-    std::fprintf(stderr, "kairosd: %s\n", error.c_str());
+    Complain(error);
     return code;
   }
   watch.EndStart();

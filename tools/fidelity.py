@@ -14,6 +14,7 @@ sequence at hand and reports what it has. Exit status 1: a bound of --bound-exac
 """
 import argparse
 import json
+import math
 import os
 import random
 import signal
@@ -233,6 +234,14 @@ def report(arguments, sequences, results):
     return held
 
 
+def ratio(text: str) -> float:
+    """A bound; with nan, nothing would be over it."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", required=True, help="GGUF file")
@@ -245,9 +254,9 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=10000, help="of the bootstrap")
-    parser.add_argument("--bound-exact", type=float, default=1.05,
+    parser.add_argument("--bound-exact", type=ratio, default=1.05,
                         help="upper end of ours/llama.cpp, both with 16-bit KV")
-    parser.add_argument("--bound-default", type=float, default=1.2,
+    parser.add_argument("--bound-default", type=ratio, default=1.2,
                         help="upper end of ours with INT8 KV / llama.cpp with 16-bit KV")
     parser.add_argument("--save", help="file (.npz) for the divergence of every position")
     arguments = parser.parse_args()

@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,11 @@ const char* ProgramVersion();
 // Adds --version, the exit statuses and a hidden --man, which prints the manual page, to an app
 // that is otherwise complete. Both live until it has been parsed.
 void DescribeProgram(const Program& program, CLI::App* app);
+
+// A check of an option: a number from `min` to `max`. CLI11's own takes nan.
+CLI::Validator NumberBetween(double min, double max);
+// The same of whole numbers; CLI11's own conversion takes -1 for an unsigned option.
+CLI::Validator WholeNumber(uint64_t min, uint64_t max);
 
 // True to go on. False with the exit status in *exit_code, after the help or the version was
 // printed (0), or a complaint, which names the program and the command (2).

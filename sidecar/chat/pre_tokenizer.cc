@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
+#include "base/utf8.h"
 #include "sidecar/chat/unicode_classes.h"
-#include "sidecar/chat/utf8.h"
 
 namespace kairos {
 namespace {

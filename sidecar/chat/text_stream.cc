@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/utf8.h"
 #include "sidecar/chat/tokenizer.h"
-#include "sidecar/chat/utf8.h"
 
 namespace kairos {
 

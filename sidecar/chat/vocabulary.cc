@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "sidecar/chat/utf8.h"
+#include "base/utf8.h"
 
 namespace kairos {
 namespace {

@@ -15,6 +15,8 @@
 #include <span>
 #include <variant>
 
+#include "base/edit_distance.h"
+#include "base/printable_text.h"
 #include "shm/records.h"
 
 // The parser asserts what foreign bytes decide, such as the first character of a table's name, and
@@ -30,7 +32,18 @@ namespace kairos {
 
 namespace {
 
-enum class Kind { kText, kPath, kCount, kBytes, kDurationMs, kChoice, kSpin, kNumber, kListen };
+enum class Kind {
+  kText,
+  kPath,
+  kCount,
+  kBytes,
+  kDurationMs,
+  kChoice,
+  kSpin,
+  kNumber,
+  kShare,  // above 0, at most 1
+  kListen,
+};
 
 // Whether a running daemon takes a change of the key. What decides where things are, how much
 // memory is taken or what was promised about stored turns needs a restart.
@@ -112,9 +125,10 @@ const Key kKeys[] = {
     {"generation.temperature", Kind::kNumber, &Config::generation_temperature, "0", 0,
      static_cast<uint64_t>(kTemperatureMax), "", Reload::kYes,
      "when a turn names none; 0 to 2"},
-    {"generation.top_p", Kind::kNumber, &Config::generation_top_p, "1", 0, 1, "", Reload::kYes,
-     "when a turn names none; 0 to 1"},
-    {"generation.top_k", Kind::kCount, &Config::generation_top_k, "0", 0, kMany, "", Reload::kYes,
+    {"generation.top_p", Kind::kShare, &Config::generation_top_p, "1", 0, 1, "", Reload::kYes,
+     "when a turn names none; above 0, at most 1"},
+    {"generation.top_k", Kind::kCount, &Config::generation_top_k, "0", 0,
+     std::numeric_limits<int32_t>::max(), "", Reload::kYes,
      "when a turn names none; 0: off"},
     {"log.level", Kind::kChoice, &Config::log_level, "info", 0, 0, "debug info warn error",
      Reload::kYes,
@@ -133,22 +147,6 @@ Status Refuse(std::string* error, std::string words) {
   return {Code::kInvalidArgument, "configuration is not valid"};
 }
 
-// Edits that turn one word into the other.
-size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
-
 const Key* FindKey(std::string_view name) {
   for (const Key& key : kKeys) {
     if (name == key.name) return &key;
@@ -157,12 +155,12 @@ const Key* FindKey(std::string_view name) {
 }
 
 std::string UnknownKey(std::string_view name) {
-  std::string words = "unknown key \"" + std::string(name.substr(0, 100)) + "\"";
+  std::string words = "unknown key " + QuotedText(name.substr(0, 100));
   const Key* nearest = nullptr;
-  size_t nearest_distance = std::max<size_t>(3, name.size() / 3) + 1;
+  size_t nearest_distance = std::numeric_limits<size_t>::max();
   for (const Key& key : kKeys) {
-    const size_t distance = Distance(name.substr(0, 100), key.name);
-    if (distance < nearest_distance) {
+    const size_t distance = EditDistance(name.substr(0, 100), key.name);
+    if (IsSlip(name, distance) && distance < nearest_distance) {
       nearest = &key;
       nearest_distance = distance;
     }
@@ -215,7 +213,8 @@ std::string ValueWord(const Key& key) {
     case Kind::kDurationMs: return "TIME";
     case Kind::kSpin: return "auto|TIME";
     case Kind::kListen: return "ADDRESS:PORT";
-    case Kind::kNumber: return "NUMBER";
+    case Kind::kNumber:
+    case Kind::kShare: return "NUMBER";
     case Kind::kChoice: break;
   }
   std::string words = key.choices;
@@ -287,14 +286,18 @@ const char* CheckText(const Key& key, std::string_view text) {
                      decimal <= static_cast<double>(key.max)
                  ? nullptr
                  : "is not a number in the range ";
+    case Kind::kShare:
+      // As turns read it, in single precision: what is less than that is 0, too.
+      return ParseDecimal(text, &decimal) && static_cast<float>(decimal) > 0 && decimal <= 1
+                 ? nullptr
+                 : "is not a number above 0, at most 1";
     default:
       return text.size() <= kPathBytesMax ? nullptr : "is longer than 4095 bytes";
   }
 }
 
 Status SetKey(Config* config, const Key& key, std::string_view text, std::string* error) {
-  const std::string shown(text.substr(0, 100));
-  const std::string name = std::string(key.name) + ": \"" + shown + "\" ";
+  const std::string name = std::string(key.name) + ": " + QuotedText(text.substr(0, 100)) + " ";
   if (const auto* member = std::get_if<uint64_t Config::*>(&key.member)) {
     uint64_t number = 0;
     const char* fault = ParseNumberKey(key, text, &number);
@@ -460,7 +463,7 @@ std::string MisspeltSetting(std::string_view variable) {
   bool in_section = false;
   for (const Key& key : kKeys) {
     const std::string name = ToEnvironmentName(key.name);
-    const size_t distance = Distance(variable.substr(0, 100), name);
+    const size_t distance = EditDistance(variable.substr(0, 100), name);
     if (distance < nearest_distance) {
       nearest = name;
       nearest_distance = distance;
@@ -642,8 +645,16 @@ Status ApplyConfigText(Config* config, std::string_view toml, std::string_view s
 Status ApplyConfigFile(Config* config, const std::string& path, std::string* error) {
   const Status unreadable(Code::kUnavailable, "configuration cannot be read");
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
+  struct stat kind {};
+  if (fd < 0 || fstat(fd, &kind) != 0) {
     *error = path + ": " + std::strerror(errno);
+    if (fd >= 0) close(fd);
+    return unreadable;
+  }
+  // A FIFO or a terminal that has nothing to give now would read as a file without settings.
+  if (!S_ISREG(kind.st_mode)) {
+    close(fd);
+    *error = path + ": is not a regular file";
     return unreadable;
   }
   std::string text(kFileBytesMax + 1, '\0');

@@ -81,7 +81,8 @@ bool ParseConfigFlags(int argc, const char* const* argv, ConfigFlags* flags, int
   bool check_config = false;
   bool print_default = false;
   app.add_flag("--check-config", check_config,
-               "check the settings, print them and exit with 0 or 78");
+               "check the settings and the model files, print the settings and exit with 0, or "
+               "as the start would");
   app.add_flag("--print-default-config", print_default,
                "print a settings file with every key, its meaning and default");
   const ConfigOptions settings(&app);

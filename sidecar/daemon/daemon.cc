@@ -52,13 +52,19 @@ int Judge(const std::vector<Finding>& findings, std::string* error) {
       return finding.exit_status;
     }
     if (finding.severity == Severity::kOk) continue;
-    LogWarn("daemon", "preflight check={} words=\"{}\" remedy=\"{}\"", finding.check, finding.words,
+    LogWarn("daemon", "preflight check={} words={} remedy={}", finding.check, finding.words,
             finding.remedy);
   }
   return 0;
 }
 
 }  // namespace
+
+int JudgeModels(const std::vector<ModelToServe>& models, std::string* error) {
+  std::vector<Finding> findings;
+  CheckModels(models, &findings);
+  return Judge(findings, error);
+}
 
 // In the order they are built; destroyed in reverse.
 struct Daemon::Body {

@@ -46,7 +46,7 @@ int LoadedModel::OpenChat(std::string* error) {
   own_template_ = renderer.ok() && !source.empty();
   if (!renderer.ok()) {
     // A template that cannot be used must not keep the model from being served.
-    LogWarn("daemon", "template_refused model={} reason=\"{}\" using=chatml", place_.name, *error);
+    LogWarn("daemon", "template_refused model={} reason={} using=chatml", place_.name, *error);
     renderer = ChatRenderer::Create("", bos, eos, error);
     if (!renderer.ok()) return kExitNoInput;
   }

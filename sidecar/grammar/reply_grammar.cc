@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "base/json_depth.h"
+#include "base/printable_text.h"
 #include "sidecar/grammar/schema_limits.h"
 
 namespace kairos {
@@ -114,7 +115,15 @@ Status ReadTools(std::string_view tools_json, std::vector<Tool>* tools, std::str
                                   kConstrainedToolsMax));
   }
   for (size_t i = 0; i < list.size(); ++i) {
-    KAIROS_RETURN_IF_ERROR(ReadTool(i, list[i], &tools->emplace_back(), error));
+    Tool tool;
+    KAIROS_RETURN_IF_ERROR(ReadTool(i, list[i], &tool, error));
+    for (size_t before = 0; before < tools->size(); ++before) {
+      // A call could not say which of them it means.
+      if ((*tools)[before].name != tool.name) continue;
+      return Bad(error, fmt::format("tools_json[{}].name: {} is the name of tools_json[{}], too", i,
+                                    QuotedText(tool.name), before));
+    }
+    tools->push_back(std::move(tool));
   }
   return Status();
 }

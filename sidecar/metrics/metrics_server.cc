@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Built with exceptions: the library reports by throwing. Every entry point catches.
+// Prometheus' library writes the text, civetweb serves it: that library's own server (its Exposer)
+// adds figures of itself, and cannot be told to leave them out. Built with exceptions, which the
+// first of them throws: nothing leaves this file.
 #include "sidecar/metrics/metrics_server.h"
 
-#include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
+#include <civetweb.h>
 #include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
 
 #include <exception>
+#include <mutex>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace kairos {
 namespace {
@@ -51,7 +56,7 @@ constexpr Row kRows[] = {
     {"kv_device_bytes_total", "kv_device_bytes", "Size of KV memory."},
     {"kv_device_bytes_used", "kv_device_used_bytes", "KV memory in use."},
     {"kv_blocks_indexed", "kv_blocks_indexed", "KV blocks that can be found for reuse."},
-    {"catalog_bytes", "catalog_bytes", "Size of the session catalog."},
+    {"catalog_bytes", "catalog_bytes", "What of the session catalog is in use."},
     {"clients", "clients", "Client processes that are attached."},
     {"watchers", "watchers", "Clients that watch sessions."},
     {"clients_attached_total", "clients_attached_total", "Attachments made."},
@@ -96,37 +101,56 @@ MetricFamily FamilyOf(std::string_view figure, double value) {
   return family;
 }
 
-class FiguresSource : public prometheus::Collectable {
- public:
-  explicit FiguresSource(std::function<bool(Figures*)> read) : read_(std::move(read)) {}
-
-  std::vector<MetricFamily> Collect() const override {
-    std::vector<MetricFamily> families;
-    Figures figures;
-    if (!read_(&figures)) return families;
-    for (const auto& [name, value] : figures) Add(FamilyOf(name, value), &families);
-    return families;
+// A family is written once, with a line for each model.
+void Add(MetricFamily family, std::vector<MetricFamily>* families) {
+  for (MetricFamily& there : *families) {
+    if (there.name != family.name) continue;
+    there.metric.push_back(std::move(family.metric[0]));
+    return;
   }
-
- private:
-  // A family is written once, with a line for each model.
-  static void Add(MetricFamily family, std::vector<MetricFamily>* families) {
-    for (MetricFamily& there : *families) {
-      if (there.name != family.name) continue;
-      there.metric.push_back(std::move(family.metric[0]));
-      return;
-    }
-    families->push_back(std::move(family));
-  }
-
-  std::function<bool(Figures*)> read_;
-};
+  families->push_back(std::move(family));
+}
 
 }  // namespace
 
 struct MetricsServer::Body {
-  std::shared_ptr<FiguresSource> source;  // the library takes nothing else
-  std::unique_ptr<prometheus::Exposer> exposer;
+  std::function<bool(Figures*)> read;
+  std::mutex reading;  // several scrapes at once; what is read is not for several threads
+  mg_context* server = nullptr;
+
+  ~Body() {
+    if (server != nullptr) mg_stop(server);
+  }
+
+  std::string Text() {
+    Figures figures;
+    {
+      const std::lock_guard lock(reading);
+      if (!read(&figures)) figures.clear();
+    }
+    std::vector<MetricFamily> families;
+    for (const auto& [name, value] : figures) Add(FamilyOf(name, value), &families);
+    return prometheus::TextSerializer().Serialize(families);
+  }
+
+  // A request for /metrics or what begins so, on a thread of the library. The status that was sent;
+  // 0 leaves it to the library, which finds nothing.
+  static int OnRequest(mg_connection* connection, void* body) try {
+    const mg_request_info* request = mg_get_request_info(connection);
+    if (request->request_method != std::string_view("GET") ||
+        request->local_uri != std::string_view("/metrics")) {
+      return 0;
+    }
+    const std::string text = static_cast<Body*>(body)->Text();
+    mg_printf(connection,
+              "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+              "Content-Length: %zu\r\nConnection: close\r\n\r\n",
+              text.size());
+    mg_write(connection, text.data(), text.size());
+    return 200;
+  } catch (const std::exception&) {
+    return 500;
+  }
 };
 
 MetricsServer::MetricsServer() = default;
@@ -134,20 +158,29 @@ MetricsServer::~MetricsServer() = default;
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::Create(const std::string& address,
                                                              std::function<bool(Figures*)> read,
-                                                             std::string* error) try {
+                                                             std::string* error) {
   std::unique_ptr<MetricsServer> server(new MetricsServer);
   server->body_ = std::make_unique<Body>();
-  server->body_->source = std::make_shared<FiguresSource>(std::move(read));
-  // One thread, so that figures are asked for one scrape at a time; a short time-out, so that a
-  // client which says nothing keeps others waiting no longer.
-  server->body_->exposer = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
-      "listening_ports", address, "num_threads", "1", "request_timeout_ms", "2000",
-      "enable_keep_alive", "no"});
-  server->body_->exposer->RegisterCollectable(server->body_->source);
+  server->body_->read = std::move(read);
+  mg_callbacks callbacks{};
+  // What a peer does wrong is no line of ours.
+  callbacks.log_message = [](const mg_connection*, const char*) { return 1; };
+  callbacks.log_access = callbacks.log_message;
+  // A peer that sends half a request and stops holds a thread until the time-out. There are more
+  // threads than such peers, or the next one is free after that time.
+  const char* options[] = {"listening_ports", address.c_str(), "num_threads", "16",
+                           "request_timeout_ms", "2000", "enable_keep_alive", "no", nullptr};
+  mg_init_data init{&callbacks, nullptr, options};
+  char words[256] = "";
+  unsigned code = 0;
+  mg_error_data fault{&code, words, sizeof(words)};
+  server->body_->server = mg_start2(&init, &fault);
+  if (server->body_->server == nullptr) {
+    if (error != nullptr) *error = words;
+    return Status(Code::kUnavailable, "metrics: cannot listen");
+  }
+  mg_set_request_handler(server->body_->server, "/metrics", Body::OnRequest, server->body_.get());
   return server;
-} catch (const std::exception& fault) {
-  if (error != nullptr) *error = fault.what();
-  return Status(Code::kUnavailable, "metrics: cannot listen");
 }
 
 }  // namespace kairos

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sidecar's figures for Prometheus: GET /metrics on one local address. It asks for the figures
 // when it is asked, so nothing is counted twice and no other thread does anything for it meanwhile.
-// Owner: whoever made it; its one thread is the library's. Fences prometheus-cpp
-// (metrics_server.cc), which throws: nothing leaves that file.
+// Owner: whoever made it; its threads are civetweb's, several, so that a peer which says nothing
+// holds up nobody else. Fences prometheus-cpp, which throws, and civetweb (metrics_server.cc).
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace kairos {
 
 class MetricsServer {
  public:
-  // Listens at `address`, "127.0.0.1:9464". `read` is called on the server's thread, one call at a
+  // Listens at `address`, "127.0.0.1:9464". `read` is called on the server's threads, one call at a
   // time, may block, and returns false where there are no figures now: the scrape is then empty.
   // UNAVAILABLE where the address cannot be had; *error has words.
   static Result<std::unique_ptr<MetricsServer>> Create(const std::string& address,

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "base/printable_text.h"
+
 namespace kairos {
 namespace {
 
@@ -145,11 +147,7 @@ std::optional<int64_t> LoadInteger(ValueType type, const uint8_t* data) {
 }
 
 // What a key or name may show in a message: bytes of the file are not trusted on a terminal.
-std::string Printable(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, 80)) out += (c >= 0x20 && c < 0x7f) ? c : '?';
-  return out;
-}
+std::string Shown(std::string_view text) { return Printable(text.substr(0, 80)); }
 
 }  // namespace
 
@@ -217,11 +215,11 @@ bool GgufFile::Body::ParseArray(Cursor& cursor, std::string_view key, Value* val
                                 std::string* error) {
   uint32_t type = 0;
   if (!cursor.Read(&type) || !cursor.Read(&value->count)) {
-    *error = fmt::format("the GGUF file is truncated inside array \"{}\"", Printable(key));
+    *error = fmt::format("the GGUF file is truncated inside array \"{}\"", Shown(key));
     return false;
   }
   if (type >= kValueTypes || type == static_cast<uint32_t>(ValueType::kArray)) {
-    *error = fmt::format("array \"{}\" has element type {}, which is not supported", Printable(key),
+    *error = fmt::format("array \"{}\" has element type {}, which is not supported", Shown(key),
                          type);
     return false;
   }
@@ -230,7 +228,7 @@ bool GgufFile::Body::ParseArray(Cursor& cursor, std::string_view key, Value* val
   const uint64_t element_bytes = value->type == ValueType::kString ? 8 : kValueBytes[type];
   if (value->count > cursor.left() / element_bytes) {
     *error = fmt::format("array \"{}\" claims {} elements, more than the {} bytes left in the file",
-                         Printable(key), value->count, cursor.left());
+                         Shown(key), value->count, cursor.left());
     return false;
   }
   if (value->type != ValueType::kString)
@@ -239,7 +237,7 @@ bool GgufFile::Body::ParseArray(Cursor& cursor, std::string_view key, Value* val
   for (std::string_view& text : value->strings) {
     if (!cursor.ReadString(&text)) {
       *error = fmt::format("a string of array \"{}\" is longer than the rest of the file",
-                           Printable(key));
+                           Shown(key));
       return false;
     }
   }
@@ -260,7 +258,7 @@ bool GgufFile::Body::ParseEntry(Cursor& cursor, std::string* error) {
   }
   if (type >= kValueTypes) {
     *error =
-        fmt::format("metadata \"{}\" has value type {}, which is not known", Printable(key), type);
+        fmt::format("metadata \"{}\" has value type {}, which is not known", Shown(key), type);
     return false;
   }
   Value value;
@@ -270,24 +268,24 @@ bool GgufFile::Body::ParseEntry(Cursor& cursor, std::string* error) {
   } else if (value.type == ValueType::kString) {
     value.strings.resize(1);
     if (!cursor.ReadString(&value.strings[0])) {
-      *error = fmt::format("string \"{}\" is longer than the rest of the file", Printable(key));
+      *error = fmt::format("string \"{}\" is longer than the rest of the file", Shown(key));
       return false;
     }
   } else if (!cursor.Skip(kValueBytes[type], &value.data)) {
-    *error = fmt::format("the GGUF file is truncated inside metadata \"{}\"", Printable(key));
+    *error = fmt::format("the GGUF file is truncated inside metadata \"{}\"", Shown(key));
     return false;
   }
   if (value.type == ValueType::kBool) {
     for (uint64_t i = 0; i < value.count; ++i) {
       if (value.data[i] > 1) {
         *error =
-            fmt::format("metadata \"{}\" is a bool with value {}", Printable(key), value.data[i]);
+            fmt::format("metadata \"{}\" is a bool with value {}", Shown(key), value.data[i]);
         return false;
       }
     }
   }
   if (!values.emplace(key, std::move(value)).second) {
-    *error = fmt::format("metadata \"{}\" appears twice", Printable(key));
+    *error = fmt::format("metadata \"{}\" appears twice", Shown(key));
     return false;
   }
   return true;
@@ -300,7 +298,7 @@ bool GgufFile::Body::ParseTensor(Cursor& cursor, GgufTensor* tensor, uint64_t* o
                          cursor.offset());
     return false;
   }
-  const std::string name = Printable(tensor->name);
+  const std::string name = Shown(tensor->name);
   if (tensor->name.empty() || tensor->name.size() > kTensorNameBytesMax) {
     *error = fmt::format("a tensor name has {} bytes; allowed: 1 to {}", tensor->name.size(),
                          kTensorNameBytesMax);
@@ -368,7 +366,7 @@ bool GgufFile::Body::PlaceTensors(uint64_t directory_end, const std::vector<uint
   const uint64_t data_start = (directory_end + alignment - 1) / alignment * alignment;
   for (size_t i = 0; i < tensors.size(); ++i) {
     GgufTensor& tensor = tensors[i];
-    const std::string name = Printable(tensor.name);
+    const std::string name = Shown(tensor.name);
     uint64_t begin = 0;
     uint64_t end = 0;
     if (offsets[i] % alignment != 0) {

@@ -16,23 +16,26 @@ namespace kairos {
 
 namespace {
 
-Finding Refuse(std::string words, std::string remedy) {
-  return {"model", Severity::kFail, std::move(words), std::move(remedy), kExitNoInput};
+// `key` is the setting that names the model.
+Finding Refuse(const std::string& key, const std::string& words, std::string remedy) {
+  return {"model", Severity::kFail, key + ": " + words, std::move(remedy), kExitNoInput};
 }
 
-Finding NotOpened(const std::string& name, const std::string& path, const std::string& error) {
+Finding NotOpened(const std::string& key, const std::string& name, const std::string& path,
+                  const std::string& error) {
   const bool is_name = name.find('/') == std::string::npos;
   if (access(path.c_str(), F_OK) != 0) {
-    return Refuse(is_name ? fmt::format("no file and no fetched model is called {} ({})", name,
+    return Refuse(key,
+                  is_name ? fmt::format("no file and no fetched model is called {} ({})", name,
                                         error)
                           : error,
                   "`tools/model list` shows the names, `tools/model fetch NAME` fetches one; or "
-                  "name a GGUF file by `model`");
+                  "name a GGUF file");
   }
   if (access(path.c_str(), R_OK) != 0) {
-    return Refuse(error, "let this user read the file and its folders (chmod, chown)");
+    return Refuse(key, error, "let this user read the file and its folders (chmod, chown)");
   }
-  return Refuse(error, "fetch the file again, or serve another model");
+  return Refuse(key, error, "fetch the file again, or serve another model");
 }
 
 Result<std::unique_ptr<Tokenizer>> Read(const GgufFile& file, HyperParameters* shape,
@@ -58,11 +61,12 @@ Finding CheckKv(uint64_t kv_bytes, const HyperParameters& shape, const std::stri
 }
 
 // Appends what is found; adds the size of the weights to *weight_bytes.
-CheckedModel CheckModel(const ModelToServe& model, const std::string& kv_key,
-                        uint64_t* weight_bytes, std::vector<Finding>* findings) {
+CheckedModel CheckModel(const ModelToServe& model, const std::string& key,
+                        const std::string& kv_key, uint64_t* weight_bytes,
+                        std::vector<Finding>* findings) {
   if (model.path.empty()) {
-    findings->push_back({"model", Severity::kFail, "no model is named",
-                         "give `model` a GGUF file, or a name that `tools/model list` shows",
+    findings->push_back({"model", Severity::kFail, key + ": no model is named",
+                         "give it a GGUF file, or a name that `tools/model list` shows",
                          kExitConfig});
     return {};
   }
@@ -70,14 +74,14 @@ CheckedModel CheckModel(const ModelToServe& model, const std::string& kv_key,
   std::string error;
   Result<std::unique_ptr<GgufFile>> file = GgufFile::Open(path, &error);
   if (!file.ok()) {
-    findings->push_back(NotOpened(model.path, path, error));
+    findings->push_back(NotOpened(key, model.path, path, error));
     return {};
   }
   HyperParameters shape;
   uint64_t weights = 0;
   Result<std::unique_ptr<Tokenizer>> tokenizer = Read(**file, &shape, &weights, &error);
   if (!tokenizer.ok()) {
-    findings->push_back(Refuse(path + ": " + error,
+    findings->push_back(Refuse(key, path + ": " + error,
                                "serve another model; the README says under Limits what is served"));
     return {};
   }
@@ -113,9 +117,10 @@ std::vector<CheckedModel> CheckModels(const std::vector<ModelToServe>& models,
   uint64_t kv_bytes = 0;
   bool all = true;
   for (const ModelToServe& model : models) {
-    const std::string kv_key =
-        checked.empty() ? "kv.memory" : "kv_memory of [[extra_model]] " + model.name;
-    checked.push_back(CheckModel(model, kv_key, &weight_bytes, findings));
+    const std::string extra = " of [[extra_model]] " + model.name;
+    const std::string key = checked.empty() ? "model" : "path" + extra;
+    const std::string kv_key = checked.empty() ? "kv.memory" : "kv_memory" + extra;
+    checked.push_back(CheckModel(model, key, kv_key, &weight_bytes, findings));
     kv_bytes += model.kv_bytes;
     all &= checked.back().file != nullptr;
   }

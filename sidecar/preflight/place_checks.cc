@@ -142,9 +142,17 @@ Finding CheckCatalog(const std::string& path, uint64_t bytes_max) {
   }
   const uint64_t free_bytes = disk.f_bavail * disk.f_frsize;
   const uint64_t used = exists ? static_cast<uint64_t>(status.st_size) : 0;
+  // What has been committed is in the log first; the limit, and catalog_bytes of the figures, count
+  // what is in use of both.
+  struct stat log {};
+  const uint64_t log_bytes =
+      stat((path + "-wal").c_str(), &log) == 0 ? static_cast<uint64_t>(log.st_size) : 0;
   Finding found{"catalog", Severity::kOk,
-                fmt::format("{} has {}, its disk {} free; catalog.bytes_max is {}", path,
-                            BytesWords(used), BytesWords(free_bytes), BytesWords(bytes_max)),
+                fmt::format("{} and its log take {} on the disk, which has {} free; "
+                            "catalog.bytes_max, {}, limits what is in use of them (catalog_bytes "
+                            "of kairosctl stats)",
+                            path, BytesWords(used + log_bytes), BytesWords(free_bytes),
+                            BytesWords(bytes_max)),
                 "", 0};
   if (free_bytes < kDiskBytesMin) {
     found.severity = Severity::kFail;

@@ -122,7 +122,7 @@ void Conductor::LogCatalogFault(const JournalResult& result, uint64_t now_ns) {
   // A client can fill the catalog whenever it likes.
   uint64_t left_out = 0;
   if (!worlds_fault || !catalog_faults_.Admit(now_ns, &left_out)) return;
-  LogError("state", "catalog_refused verb={} code={} detail={} left_out={} reason=\"{}\"",
+  LogError("state", "catalog_refused verb={} code={} detail={} left_out={} reason={}",
            static_cast<int>(result.verb), static_cast<int>(status.code()), status.detail(),
            left_out, status.message());
 }

@@ -648,7 +648,7 @@ Status SqliteCatalog::Delete(SessionId session) {
   // The session is gone already; a failure here only leaves the old bytes around for longer.
   const Status given_back = limited.ok() ? GiveBackPages() : limited;
   if (uint64_t left_out = 0; !given_back.ok() && faults_.Admit(MonotonicNs(), &left_out)) {
-    LogWarn("state", "catalog_not_shrunk left_out={} reason=\"{}\"", left_out,
+    LogWarn("state", "catalog_not_shrunk left_out={} reason={}", left_out,
             given_back.message());
   }
   return {};

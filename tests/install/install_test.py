@@ -6,6 +6,7 @@
 """
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -53,6 +54,12 @@ class Install(unittest.TestCase):
         missing = [path for path in expected if not (self.prefix / path).exists()
                    or not (self.prefix / path).stat().st_size]
         self.assertEqual(missing, [])
+
+    def test_ServiceNamesTheProgramsBelowThePrefixOfTheInstall(self):
+        unit = (self.prefix / "lib/systemd/system/kairos.service").read_text()
+        programs = re.findall(r"^Exec\w+=(\S+)", unit, re.M)
+        self.assertEqual(programs, [str(self.top / "first/bin" / name)
+                                    for name in ("kairosd", "kairosctl")])
 
     def test_InstallsNoPrivateHeader(self):
         headers = {path.name for path in (self.prefix / "include").rglob("*") if path.is_file()}

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -41,6 +43,28 @@ class Turns(unittest.TestCase):
         self.addCleanup(lambda: (process.kill(), process.wait(), process.stdout.close(),
                                  process.stderr.close()))
         return process
+
+    def test_explains_what_it_measures_and_shows_that_a_long_turn_goes_on(self) -> None:
+        shown, terminal = pty.openpty()
+        process = subprocess.Popen(
+            [BENCH, "turns", "--model", live_daemon.model_path(), "--conversation",
+             str(CONVERSATION), "--daemon", os.environ["KAIROSD"]],
+            stdout=subprocess.PIPE, stderr=terminal, text=True)
+        os.close(terminal)
+        self.addCleanup(lambda: (process.kill(), process.wait(), process.stdout.close(),
+                                 os.close(shown)))
+        text = ""
+        while not re.search(r"turn \d+ of 20, stateless: (0\.[1-9]|[1-9]\d*\.\d) s", text):
+            text += os.read(shown, 4096).decode()  # fails when the bench is gone
+        process.send_signal(signal.SIGTERM)
+        while True:
+            try:
+                os.read(shown, 4096)
+            except OSError:
+                break
+        head = process.stdout.read()
+        self.assertEqual(process.wait(live_daemon.WATCHDOG_S), INTERRUPTED)
+        self.assertIn("TTFT is the time to first token", " ".join(head.split()))
 
     def folder(self, process: subprocess.Popen[str]) -> pathlib.Path:
         """Where the kairosd that the bench started has its socket."""

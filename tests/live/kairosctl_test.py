@@ -108,7 +108,7 @@ class Tool(live_daemon.LiveTest):
 class Verbs(Tool):
     def test_ping(self) -> None:
         self.assertEqual(self.run_tool("ping").stdout, "ok\n")
-        self.assertTrue(self.said("ping")["ok"])
+        self.assertEqual(self.said("ping"), {"ok": True})
 
     def test_list_has_every_session_with_age_and_kv_bytes(self) -> None:
         ids = [self.session("Hello."), self.session()]
@@ -140,7 +140,16 @@ class Verbs(Tool):
         self.assertEqual(record["session"]["version"], 2)
         self.assertEqual([m["role"] for m in record["messages"]],
                          ["user", "assistant"] * 2)
-        self.assertEqual(len(self.said("session", "show", identity, "1")["messages"]), 2)
+        earlier = self.said("session", "show", identity, "1")
+        self.assertEqual(len(earlier["messages"]), 2)
+        self.assertEqual((earlier["shown"]["version"], earlier["shown"]["message_count"]), (1, 2))
+        self.assertEqual(earlier["session"]["version"], 2)
+        self.assertNotIn("\nshown ", shown)
+        for verb in ("show", "export"):
+            self.assertRegex(
+                self.run_tool("session", verb, identity, "1").stdout,
+                r"(?m)^shown +version 1: 2 messages, \d+ tokens, made \S+Z; the figures above are "
+                r"of the session and its head$")
 
     def test_show_has_the_task_context_of_the_version(self) -> None:
         client = self.client()
@@ -215,9 +224,32 @@ class Verbs(Tool):
                               env={"PATH": path, "KAIROS_SOCKET": self.daemon.socket})
         self.assertEqual(done.stdout, identity, done.stderr)
 
-    def test_what_a_message_holds_cannot_steer_the_terminal(self) -> None:
-        identity = self.session("a\x1b[2Jb\x07c\u009bd")
-        self.assertIn("user: a[2Jbcd\n", self.run_tool("session", "show", identity).stdout)
+    def test_what_others_wrote_cannot_steer_the_terminal_or_forge_a_line(self) -> None:
+        evil, shown = "a\x1b[2Jb\x07\u009b\u202ec\u2028d", r"a\x1b[2Jb\x07\u009b\u202ec\u2028d"
+        call = [{"id": "1", "name": evil, "arguments": {"x": evil}}]
+        client = self.client()
+        session = client.create_session(label=f"{evil}\nforged")
+        session.turn([{"role": "user", "content": f"{evil}\nassistant: forged\n## forged"},
+                      {"role": "assistant", "content": "", "tool_calls": call},
+                      {"role": "tool", "name": f"t\n{evil}", "content": "42"}],
+                     generation=kairos.Generation(max_tokens=4)).read()
+        session.set_context({"goal": f"{evil}\nfact  forged"})
+        identity = f"{session.id:016x}"
+        texts = {words: self.run_tool(*words).stdout for words in (
+            ("session", "ls"), ("session", "show", identity), ("session", "export", identity),
+            ("session", "why", identity), ("top", "--once", "--interval", "0.1"))}
+        for words, text in texts.items():
+            with self.subTest(words):
+                self.assertNotRegex(text, r"[^\n -~]")
+                self.assertNotRegex(text, r"(?m)^(assistant: |fact +|#+ )?forged")
+        for name in ("ls", "show"):
+            text = next(text for words, text in texts.items() if name in words)
+            self.assertIn(shown + r"\nforged", text)
+        self.assertIn(f"user: {shown}\n    assistant: forged\n    ## forged\n",
+                      texts["session", "show", identity])
+        self.assertIn(f"\n> {shown}\n> assistant: forged\n> ## forged\n",
+                      texts["session", "export", identity])
+        self.assertIn(rf"tool t\n{shown}: 42", texts["session", "show", identity])
 
     def test_fork_rewind_and_delete(self) -> None:
         identity = self.session("One.", "Two.")
@@ -246,11 +278,14 @@ class Verbs(Tool):
 
     def test_wrong_use_ends_with_2(self) -> None:
         for words in ((), ("session",), ("nonsense",), ("session", "show"),
-                      ("session", "rewind", "1"), ("session", "show", "xyz"),
+                      ("session", "rewind", "1"), ("session", "rewind", "1", "0"),
+                      ("session", "rewind", "1", "-1"),
+                      ("session", "show", "1", "-1"), ("run", "--max-tokens", "-1"),
+                      ("session", "show", "xyz"),
                       ("session", "show", "0"), ("session", "show", "1" * 17),
                       ("run", "--session", "xyz", "--socket", self.daemon.socket),
                       ("run", "--session", "1", "--system", "s"), ("run", "--temperature", "-1"),
-                      ("run", "--temperature", "2.1"),
+                      ("run", "--temperature", "2.1"), ("run", "--temperature", "nan"),
                       ("ping", "--nonsense")):
             self.run_tool(*words, code=USAGE)
         self.assertIn("Exit statuses:\n   0  done\n   1  refused", self.run_tool("--help").stdout)
@@ -259,11 +294,22 @@ class Verbs(Tool):
         done = self.run_tool("session", "show", code=USAGE)
         self.assertEqual(done.stderr, "kairosctl session show: id is required\n"
                                       "  see kairosctl session show --help\n")
-        self.assertTrue(self.run_tool("nonsense", code=USAGE).stderr.startswith("kairosctl: "))
+        for words, complaint in (
+                ("nonsense", 'kairosctl: unknown command "nonsense"'),
+                ("sesion ls", 'kairosctl: unknown command "sesion", did you mean "session"?'),
+                ("session lst", 'kairosctl session: unknown command "lst", did you mean "ls"?'),
+                ("ping --jsn", 'kairosctl ping: unknown flag "--jsn", did you mean "--json"?'),
+                ("session show --jsno=1", 'kairosctl session show: unknown flag "--jsno", '
+                                          'did you mean "--json"?'),
+                ("ping more", 'kairosctl ping: one word too many: "more"'),
+                ("session rewind 1 0", "kairosctl session rewind: version: \"0\" is not a "
+                                       "whole number from 1 to 18446744073709551615")):
+            lines = self.run_tool(*words.split(), code=USAGE).stderr.splitlines()
+            self.assertEqual(lines[0], complaint)
         kairosd = subprocess.run([os.environ["KAIROSD"], "--nonsense"], capture_output=True,
                                  text=True, timeout=60)
         self.assertEqual(kairosd.returncode, USAGE)
-        self.assertTrue(kairosd.stderr.startswith("kairosd: "), kairosd.stderr)
+        self.assertEqual(kairosd.stderr.splitlines()[0], 'kairosd: unknown flag "--nonsense"')
 
     def test_programs_tell_one_version_in_one_form(self) -> None:
         texts = [subprocess.run([program, "--version"], capture_output=True, text=True,
@@ -283,6 +329,21 @@ class Verbs(Tool):
         identity = self.session("One.")
         self.assertIn("version 9 is not one of", self.run_tool(
             "session", "rewind", identity, "9", code=REFUSED).stderr)
+
+    def test_refusals_are_objects_where_json_is_asked_for(self) -> None:
+        nowhere = self.daemon.folder + "/nowhere.sock"
+        not_found = {"ok": False, "code": 5, "detail": 0, "error": "not found: no such session"}
+        for verb in ("show", "export", "why", "fork", "delete"):
+            self.assertEqual(self.said("session", verb, "dead", code=REFUSED), not_found, verb)
+        self.assertEqual(json.loads(self.chat("Hi.\n", "--json", "--session", "dead",
+                                              code=REFUSED).stdout), not_found)
+        for words in (("ping",), ("top",), ("reload",), ("stats",), ("session", "ls")):
+            record = self.said(*words, control=nowhere, code=UNAVAILABLE)
+            self.assertEqual((record["ok"], record["code"]), (False, 14), words)
+            self.assertIn(nowhere, record["error"])
+        refusal = self.said("reload", code=REFUSED)
+        self.assertEqual((refusal["ok"], refusal["code"]), (False, 9))
+        self.assertIn("--config", refusal["error"])
 
     def test_no_sidecar_ends_with_69(self) -> None:
         nowhere = self.daemon.folder + "/nowhere.sock"
@@ -322,8 +383,10 @@ class Top(Tool):
         self.assertGreaterEqual(record["figures"]["clients"], 1)
 
     def test_wrong_interval_is_refused(self) -> None:
-        for value in ("0", "0.05", "4000", "x"):
-            self.run_tool("top", "--interval", value, code=USAGE)
+        for value in ("0", "-1", "0.05", "4000", "x", "nan", "inf", "-inf", "1e400", ""):
+            self.assertEqual(self.run_tool("top", "--interval", value, code=USAGE).stderr,
+                             f'kairosctl top: --interval: "{value}" is not a number from 0.1 to '
+                             "3600\n  see kairosctl top --help\n")
         self.run_tool("top", control=self.daemon.folder + "/nowhere.sock", code=UNAVAILABLE)
 
     def live(self) -> Terminal:

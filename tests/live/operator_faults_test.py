@@ -99,8 +99,9 @@ class Faults(unittest.TestCase):
 
     def test_missing_model(self) -> None:
         self.daemon.model = "nonesuch"
-        words = ("no file and no fetched model is called nonesuch", "tools/model fetch NAME")
+        words = ("model: no file and no fetched model is called nonesuch", "tools/model fetch NAME")
         self.assert_ends(NO_INPUT, *words)
+        self.assert_ends(NO_INPUT, *words, arguments=["--check-config", *self.settings()])
         self.assert_found("model", "fail", *words)
         self.assertFalse(os.path.exists(self.daemon.catalog), "it made files before it looked")
 
@@ -150,6 +151,29 @@ class Faults(unittest.TestCase):
         for word in words:
             self.assertIn(word, done.stderr)
         self.assert_found("settings", "fail", *words, arguments=arguments)
+
+    def test_checked_settings_of_a_served_model_are_good(self) -> None:
+        done = subprocess.run([os.environ["KAIROSD"], "--check-config", *self.settings()],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertFalse(os.path.exists(self.daemon.catalog), "it made files")
+
+    def test_missing_extra_model(self) -> None:
+        path = self.folder + "/kairos.toml"
+        pathlib.Path(path).write_text('[[extra_model]]\nname = "big"\npath = "/nonesuch.gguf"\n')
+        for flags in ((), ("--check-config",)):
+            self.assert_ends(NO_INPUT, "path of [[extra_model]] big: /nonesuch.gguf",
+                             arguments=["--config", path, *flags, *self.settings()])
+
+    def test_file_that_is_not_a_regular_one(self) -> None:
+        fifo = self.folder + "/fifo"
+        os.mkfifo(fifo)
+        for path in (fifo, self.folder, "/dev/null"):
+            for flags in ((), ("--check-config",)):
+                command = [os.environ["KAIROSD"], "--config", path, *flags, *self.settings()]
+                done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+                self.assertEqual((done.returncode, done.stderr),
+                                 (CONFIG, f"kairosd: {path}: is not a regular file\n"))
 
     def test_model_too_big(self) -> None:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")

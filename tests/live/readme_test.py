@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The programs of README.md compile, and run against a live kairosd; its kairosctl commands exist.
+Every line of a `sh` block of the documents runs, or EXAMPLES says why it does not.
 
   readme_test.py CC CXX BUILD_FOLDER
 """
+import dataclasses
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from live_daemon import ROOT, LiveDaemon, require_live  # noqa: E402
+from live_daemon import ROOT, WATCHDOG_S, LiveDaemon, model_path, require_live  # noqa: E402
 
 CC, CXX, BUILD = sys.argv[1:4]
 TEXT = (ROOT / "README.md").read_text()
@@ -29,6 +32,136 @@ def snippet(language: str) -> str:
     found = snippets(language)
     assert len(found) == 1, f"{len(found)} snippets of {language}"
     return found[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Runs:
+    """Run as written but for the words `instead`, in a folder with the paths of a checkout."""
+
+    instead: tuple[tuple[str, str], ...] = ()
+    typed: str = ""  # on stdin
+
+
+@dataclasses.dataclass(frozen=True)
+class Serves:
+    """A kairosd: it gets ready, and ends as asked."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NotRun:
+    reason: str
+
+
+QUICK = Runs((("smollm2-135m", "smollm2-135m --quick"),))
+PROGRAM = (("cc ", f"{CC} "), ("c++ ", f"{CXX} "))
+BUILDS = NotRun("builds the tree, as whoever runs this test has done")
+REFERENCE = NotRun("needs the reference implementation that tools/peers downloads")
+EXAMPLES = {
+    "tools/demo": NotRun("installs packages and builds; bench_test runs what it calls"),
+    "tools/demo --json": NotRun("installs packages and builds; bench_test runs what it calls"),
+    "tools/test": NotRun("installs packages and runs all tests, this one too"),
+    "tools/peers": NotRun("downloads llama.cpp"),
+    "tools/peers --reference": NotRun("downloads the reference implementation"),
+    "tools/fidelity.py": REFERENCE,
+    "tools/fidelity.py --model MODEL.gguf --data FOLDER --positions 20480": REFERENCE,
+    "tests/live/agent_loop_test.py": NotRun("needs programs of the build; it is a test of its own"),
+    "tests/crash/kill_rounds.py --help": Runs(),
+    "build/release/kairos-bench engine --model smollm2-135m --peer llama-cpp": Runs(
+        (("--peer llama-cpp", "--quick"),)),
+    "build/release/kairos-bench ring --model smollm2-135m": QUICK,
+    "build/release/kairos-bench neighbours --model smollm2-135m": QUICK,
+    "build/release/kairos-bench grammar --schemas FILE.jsonl": Runs(
+        ((" FILE.jsonl", " FILE.jsonl --quick"),)),
+    "cmake --preset release && cmake --build --preset release": BUILDS,
+    "tools/model fetch smollm2-135m": NotRun("another model is tested, and this one may be missing")
+    if os.environ.get("KAIROS_TEST_MODEL") else Runs(),
+    "build/release/kairosd --model smollm2-135m": Serves(),
+    "build/release/kairosctl run": Runs(typed="Say a word.\n/quit\n"),
+    "cmake --install build/release --prefix /usr/local && ldconfig": Runs(
+        (("/usr/local && ldconfig", "PREFIX"),)),
+    "cc hello.c $(pkg-config --cflags --libs kairos) && ./a.out": Runs(PROGRAM[:1]),
+    "c++ -std=c++17 hello.cc $(pkg-config --cflags --libs kairos) && ./a.out": Runs(PROGRAM[1:]),
+    "build/release/catalog_test --gtest_filter='Catalog.*'": Runs(),
+}
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "tests/README.md",
+             ROOT / "examples/README.md"]
+
+
+def shell_lines() -> list[str]:
+    """In the order of the documents, without comments."""
+    lines = []
+    for document in DOCUMENTS:
+        for block in re.findall(r"^```sh\n(.*?)^```$", document.read_text(), re.M | re.S):
+            lines += [re.sub(r"\s+#.*", "", line) for line in block.splitlines()]
+    return lines
+
+
+class Served(LiveDaemon):
+    """Started by a line of a document, in a folder."""
+
+    def __init__(self, line: str, folder: pathlib.Path, environment: dict[str, str]) -> None:
+        super().__init__(folder=str(folder), environment=environment)
+        self.line = line
+
+    def arguments(self) -> list[str]:
+        program, *flags = shlex.split(self.line)
+        return [f"{self.folder}/{program}", *flags]
+
+
+class Shell(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        for name, target in (("build/release", BUILD), ("tools", ROOT / "tools"),
+                             ("tests", ROOT / "tests"), ("bindings", ROOT / "bindings"),
+                             ("cache/kairos/models/smollm2-135m.gguf", model_path())):
+            (cls.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (cls.folder / name).symlink_to(target)
+        (cls.folder / "hello.c").write_text(snippet("c"))
+        (cls.folder / "hello.cc").write_text(snippet("cpp"))
+        (cls.folder / "FILE.jsonl").write_text('{"type": "object"}\n')
+        cls.clean = {"XDG_CACHE_HOME": f"{cls.folder}/cache",
+                     "XDG_STATE_HOME": f"{cls.folder}/state",
+                     "XDG_RUNTIME_DIR": f"{cls.folder}/run", "PYTHONDONTWRITEBYTECODE": "1",
+                     "PKG_CONFIG_PATH": f"{cls.folder}/PREFIX/lib/pkgconfig",
+                     "LD_LIBRARY_PATH": f"{cls.folder}/PREFIX/lib"}
+        (cls.folder / "run").mkdir()
+        cls.daemon = LiveDaemon().start()
+        cls.addClassCleanup(cls.daemon.close)
+
+    def test_every_fence_says_what_is_in_it(self):
+        for document in DOCUMENTS:
+            fences = re.findall(r"^```(.*)$", document.read_text(), re.M)
+            self.assertNotIn("", fences[::2], document)
+
+    def test_every_line_is_run_or_says_why_not(self):
+        self.assertEqual(set(shell_lines()), set(EXAMPLES))
+
+    def test_lines_run(self):
+        for line in dict.fromkeys(shell_lines()):
+            example = EXAMPLES.get(line, NotRun("is not in EXAMPLES"))
+            with self.subTest(line):
+                if isinstance(example, NotRun):
+                    print(f"not run: {line}: {example.reason}", flush=True)
+                elif isinstance(example, Serves):
+                    daemon = Served(line, self.folder, self.clean)
+                    self.addCleanup(daemon.close)
+                    self.assertEqual(daemon.start().terminate(), 0, daemon.log_text())
+                else:
+                    self.run_line(line, example)
+
+    def run_line(self, line: str, example: Runs) -> None:
+        for word, other in example.instead:
+            self.assertIn(word, line)
+            line = line.replace(word, other)
+        done = subprocess.run(
+            ["bash", "-c", line], input=example.typed, cwd=self.folder, text=True,
+            env={**os.environ, **self.clean, "KAIROS_SOCKET": self.daemon.socket},
+            capture_output=True, timeout=WATCHDOG_S)
+        self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")
+        self.assertTrue(done.stdout)
 
 
 class Readme(unittest.TestCase):

@@ -44,7 +44,11 @@ class Reload(unittest.TestCase):
         done = subprocess.run([CTL, "--control", self.daemon.control, "--json", "reload"],
                               capture_output=True, text=True, timeout=live_daemon.WATCHDOG_S)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        return json.loads(done.stdout) if code == 0 else {"refusal": done.stderr}
+        record = json.loads(done.stdout)
+        if code != 0:
+            self.assertFalse(record["ok"])
+            self.assertIn(record["error"], done.stderr)
+        return record
 
     def reply_tokens(self) -> int:
         """Tokens of a turn that leaves their number to the sidecar."""
@@ -100,19 +104,21 @@ class Reload(unittest.TestCase):
             with self.subTest(text):
                 self.write(text)
                 before = len(self.log_lines("reload_refused"))
-                self.assertIn(words, self.reload(code=1)["refusal"])
+                self.assertIn(words, self.reload(code=1)["error"])
                 lines = self.log_lines("reload_refused")[before:]
                 self.assertEqual(len(lines), 1, lines)
                 self.assertIn(words, lines[0])
                 self.assertEqual(self.reply_tokens(), 3)
         os.unlink(self.file)
-        self.assertIn("kairosd.toml", self.reload(code=1)["refusal"])
+        self.assertIn("kairosd.toml", self.reload(code=1)["error"])
+        os.mkfifo(self.file)
+        self.assertIn("kairosd.toml: is not a regular file", self.reload(code=1)["error"])
         self.assertEqual(self.reply_tokens(), 3)
 
     def test_restart_only_key_keeps_all_that_held(self) -> None:
         self.write("socket_mode = \"0660\"\n[limits]\nmax_tokens_default = 9\n"
                    "[engine]\nsequences_max = 2\n")
-        refusal = self.reload(code=1)["refusal"]
+        refusal = self.reload(code=1)["error"]
         for words in ("socket_mode, engine.sequences_max", "restart"):
             self.assertIn(words, refusal)
         self.assertEqual(len(self.log_lines("reload_refused")), 1)

@@ -84,7 +84,7 @@ typedef struct kairos_string { const char* data; uint64_t size; /* bytes */ } ka
 /* ---- Library ---------------------------------------------------------------------------------- */
 KAIROS_API uint32_t kairos_abi_version(void);   /* of the library, compare KAIROS_ABI_VERSION */
 KAIROS_API uint64_t kairos_layout_hash(void);   /* of the shared segment layout it speaks */
-KAIROS_API const char* kairos_version(void);    /* "1.0.0", static */
+KAIROS_API const char* kairos_version(void);    /* "0.1.0", static */
 KAIROS_API const char* kairos_strerror(int32_t code); /* either sign; static, never null */
 /* Copies this thread's last error text, terminated; returns its full size in bytes. */
 KAIROS_API int64_t kairos_last_error(char* buffer, size_t capacity);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sidecar/chat/jinja/characters.h"
 
-#include "sidecar/chat/utf8.h"
+#include "base/utf8.h"
 
 namespace kairos {
 

@@ -95,7 +95,7 @@ TEST(Listing, ShowsWhatOfATaskContextIsFilledIn) {
 
   EXPECT_EQ(text,
             "goal       Go to Rome\nentity     quoted Rome (message 0)\npending    book call_1\n"
-            "fact       It is[2J far\n");
+            "fact       It is\\x1b[2J far\n");
   EXPECT_EQ(ContextParagraph("{}"), "");
 }
 
@@ -104,8 +104,8 @@ TEST(Listing, QuotesMessagesInMarkdownSoThatTheyCannotMakeHeadings) {
   session.id = 7;
 
   const std::string text = SessionMarkdown(
-      session, "{}", {R"({"version":1,"parent":0,"created_unix_ms":0,"token_count":5,)"
-                      R"("message_count":1,"phase":3,"waiting_for":""})"},
+      session, "", "{}", {R"({"version":1,"parent":0,"created_unix_ms":0,"token_count":5,)"
+                          R"("message_count":1,"phase":3,"waiting_for":""})"},
       R"([{"role":"user","content":"one\n# two"}])");
 
   EXPECT_NE(text.find("# Session 0000000000000007\n"), std::string::npos) << text;

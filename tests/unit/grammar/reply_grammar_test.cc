@@ -272,6 +272,8 @@ TEST_F(ReplyGrammarTest, RefusalsNameToolFieldAndKeyword) {
       {Rules(ToolChoice::kNamed, "rain"), std::string(kTools), "no tool is called \"rain\""},
       {Rules(ToolChoice::kAuto), "{}", "tools_json: must be a JSON array"},
       {Rules(ToolChoice::kAuto), "[1]", "tools_json: tool 0 has no name"},
+      {Rules(ToolChoice::kAuto), R"([{"name": "a"}, {"function": {"name": "a"}}])",
+       "tools_json[1].name: \"a\" is the name of tools_json[0], too"},
       {Rules(ToolChoice::kAuto), R"([{"name": "a", "parameters": 3}])",
        "tool \"a\": must be a JSON object"},
       {Rules(ToolChoice::kAuto), R"([{"name": "a", "parameters": {"type": "array"}}])",

@@ -104,6 +104,17 @@ TEST_F(PlaceChecks, CatalogMayLackFoldersButMustBeAFileWithRoom) {
       << "no disk has so much room";
 }
 
+TEST_F(PlaceChecks, CatalogCountsItsLog) {
+  std::ofstream(folder_ + "/c.db") << std::string(4096, 'x');
+  std::ofstream(folder_ + "/c.db-wal") << std::string(8192, 'x');
+
+  const Finding found = CheckCatalog(folder_ + "/c.db", 1 << 20);
+
+  EXPECT_NE(found.words.find("and its log take 12.0 KiB on the disk"), std::string::npos)
+      << found.words;
+  EXPECT_NE(found.words.find("catalog_bytes"), std::string::npos) << found.words;
+}
+
 TEST(HostChecks, RefuseAModelLargerThanTheMemoryAndWarnOfTooMuchKv) {
   constexpr uint64_t kTooMuch = 1ull << 60;
 
