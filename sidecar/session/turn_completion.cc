@@ -23,7 +23,8 @@ int FinishNumber(FinishCause cause) {
     case FinishCause::kCancelled: return KAIROS_FINISH_CANCELLED;
     case FinishCause::kDeadline: return KAIROS_FINISH_DEADLINE;
     case FinishCause::kPrefilled:
-    case FinishCause::kConstraintFailed: return KAIROS_FINISH_NONE;
+    case FinishCause::kConstraintFailed:
+    case FinishCause::kDeadEnd: return KAIROS_FINISH_NONE;
   }
   return KAIROS_FINISH_NONE;
 }
@@ -234,13 +235,13 @@ void TurnPipeline::RetryWaitingKv() {
 void TurnPipeline::RetryWaitingKv(ModelHost& host) {
   host.waiting_kv.Run([this](uint64_t id) {
     Turn* turn = FindTurn(id);
-    if (turn == nullptr || turn->phase != TurnPhase::kWaitingKv) return KvQueue::Outcome::kDone;
+    if (turn == nullptr || turn->phase != TurnPhase::kWaitingKv) return TurnQueue::Outcome::kDone;
     Session& session = SessionOf(*turn);
-    if (IsOverShare(*turn, session)) return KvQueue::Outcome::kOverShare;
+    if (IsOverShare(*turn, session)) return TurnQueue::Outcome::kOverShare;
     Generate(*turn, session);
     turn = FindTurn(id);
     const bool waits = turn != nullptr && turn->phase == TurnPhase::kWaitingKv;
-    return waits ? KvQueue::Outcome::kNoRoom : KvQueue::Outcome::kDone;
+    return waits ? TurnQueue::Outcome::kNoRoom : TurnQueue::Outcome::kDone;
   });
 }
 
@@ -331,11 +332,15 @@ void TurnPipeline::OnFinished(Turn& turn, EngineEvent& event) {
   log.insert(log.end(), turn.generated.begin(), turn.generated.end());
   KAIROS_CHECK(event.computed <= log.size());
   Settle(turn, session, std::span(log).first(event.computed));
+  if (event.cause == FinishCause::kDeadEnd) {
+    return Fail(turn, Code::kInvalidArgument, KAIROS_DETAIL_GRAMMAR,
+                fmt::format("after {} tokens nothing that the schema or constraint allows can "
+                            "follow", turn.generated.size()));
+  }
   if (event.cause == FinishCause::kConstraintFailed) {
     return Fail(turn, Code::kResourceExhausted, KAIROS_DETAIL_GRAMMAR,
-                fmt::format("after {} tokens the grammar leaves no way to go on, or its work "
-                            "limits were reached; simplify the schema or constraint",
-                            turn.generated.size()));
+                fmt::format("after {} tokens the grammar's work limits were reached; simplify the "
+                            "schema or constraint", turn.generated.size()));
   }
   CommitOrDiscard(turn, session);
 }
@@ -649,6 +654,9 @@ void TurnPipeline::CancelTurn(Turn& turn) {
                   late ? "the deadline passed before the turn began"
                        : "cancelled before the turn began");
     }
+    case TurnPhase::kCompiling:
+      turn.host->grammar.Send({turn.id, turn.request.attachment, {}});
+      return EndRender(turn, SessionOf(turn));
     case TurnPhase::kWaitingKv:
       return Generate(turn, SessionOf(turn));
     case TurnPhase::kGenerating: {

@@ -91,6 +91,7 @@ class SidecarSim {
     conductor_->DoWork(now_ns_);
     for (const auto& model : models_) {
       if (model->text != nullptr) model->text->DoWork();
+      if (model->grammar != nullptr && !compiler_stalls) model->grammar->DoWork();
     }
     journal_->DoWork();
     for (const auto& model : models_) {
@@ -158,6 +159,7 @@ class SidecarSim {
   Conductor& conductor() { return *conductor_; }
   TokenId end_token() const { return models_[0]->end_token; }
   int detached = 0;
+  bool compiler_stalls = false;  // as with a grammar that takes long
 
  private:
   struct SimModel {
@@ -178,6 +180,7 @@ class SidecarSim {
     std::unique_ptr<ChatRenderer> renderer;
     std::unique_ptr<GrammarCompiler> grammars;
     std::unique_ptr<TextThread> text;
+    std::unique_ptr<GrammarThread> grammar;
     std::unique_ptr<FakeEngine> engine;
   };
 
@@ -185,13 +188,13 @@ class SidecarSim {
     std::string error;
     const WireFormat& format = WireFormatOf(WireFamily::kChatMl);
     model.grammars = GrammarCompiler::Create(*model.tokenizer, &error).Take();
-    model.text = std::make_unique<TextThread>(*model.renderer, *model.tokenizer, format,
-                                              *model.grammars);
+    model.text = std::make_unique<TextThread>(*model.renderer, *model.tokenizer, format);
+    model.grammar = std::make_unique<GrammarThread>(*model.grammars);
     model.engine = std::make_unique<FakeEngine>(model.end_token);
     return {model.name, "print of " + model.name, "{\"name\":\"" + model.name + "\"}",
             4096,       kv_slots_,                1024,
             format,     *model.tokenizer,         *model.text,
-            *model.engine};
+            *model.grammar, *model.engine};
   }
 
   void Boot() {
@@ -220,6 +223,7 @@ class SidecarSim {
     for (const auto& model : models_) {
       model->engine.reset();
       model->text.reset();
+      model->grammar.reset();
     }
     journal_.reset();
   }
