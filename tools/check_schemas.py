@@ -78,6 +78,14 @@ def draft_of(schema: object) -> str:
     return DRAFTS["draft2020-12"]
 
 
+def number_of(text: str) -> decimal.Decimal | float:
+    """Exact, since 0.3 is no multiple of 0.1 in binary, but for exponents that no reader keeps."""
+    try:
+        return decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        return float(text)
+
+
 def refused_for(message: str) -> str:
     """The refusal, with what differs between schemas cut off."""
     return message.split("constraint: ", 1)[-1][:60]
@@ -136,10 +144,9 @@ class Check:
     def fault_of(schema: object, text: str) -> str | None:
         decimal.getcontext().prec = 600
         try:
-            # Decimals, since 0.3 is no multiple of 0.1 in binary.
-            exact = json.loads(json.dumps(schema), parse_float=decimal.Decimal)
+            exact = json.loads(json.dumps(schema), parse_float=number_of)
             validator = jsonschema.validators.validator_for({"$schema": draft_of(schema)})
-            validator(exact).validate(json.loads(text, parse_float=decimal.Decimal))
+            validator(exact).validate(json.loads(text, parse_float=number_of))
         except Exception as error:  # whatever the validator or its reader finds
             return f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
         return None

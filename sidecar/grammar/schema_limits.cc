@@ -143,6 +143,31 @@ bool HasType(const SchemaJson& schema, const char* type) {
   return *found == type;
 }
 
+void BoundNumbers(SchemaJson* schema, bool is_root) {
+  EachSubschema(*schema, [](SchemaJson& part) {
+    BoundNumbers(&part, false);
+    return true;
+  });
+  // A schema that does not say the type may be a number's too. Inside of others, those that say
+  // nothing at all stay as they are: they are many, and a grammar for each type costs.
+  bool any = is_root;
+  for (const auto& item : schema->items()) any |= Asserts(item.key());
+  any = any && !schema->contains("type");
+  const bool number = any || HasType(*schema, "number");
+  if (!number && !HasType(*schema, "integer")) return;
+  // What stands beside may bound it too, in ways that are not seen here.
+  for (const char* key : {"const", "enum", "allOf", "anyOf", "oneOf", "$ref"}) {
+    if (schema->contains(key)) return;
+  }
+  const int64_t most = number ? kDecimalMax : kExactMax;
+  if (!schema->contains("minimum") && !schema->contains("exclusiveMinimum")) {
+    (*schema)["minimum"] = -most;
+  }
+  if (!schema->contains("maximum") && !schema->contains("exclusiveMaximum")) {
+    (*schema)["maximum"] = most;
+  }
+}
+
 }  // namespace
 
 std::string SchemaFault(const SchemaJson& schema) {
@@ -174,28 +199,6 @@ std::string LarkFault(std::string_view grammar) {
   return ExtentFault(LarkExtent(grammar));
 }
 
-void BoundNumbers(SchemaJson* schema) {
-  EachSubschema(*schema, [](SchemaJson& part) {
-    BoundNumbers(&part);
-    return true;
-  });
-  // A schema that says something, though not the type, may be a number's too.
-  const bool any = !schema->contains("type") && std::any_of(
-      schema->items().begin(), schema->items().end(),
-      [](const auto& item) { return Asserts(item.key()); });
-  const bool number = any || HasType(*schema, "number");
-  if (!number && !HasType(*schema, "integer")) return;
-  // What stands beside may bound it too, in ways that are not seen here.
-  for (const char* key : {"const", "enum", "allOf", "anyOf", "oneOf", "$ref"}) {
-    if (schema->contains(key)) return;
-  }
-  const int64_t most = number ? kDecimalMax : kExactMax;
-  if (!schema->contains("minimum") && !schema->contains("exclusiveMinimum")) {
-    (*schema)["minimum"] = -most;
-  }
-  if (!schema->contains("maximum") && !schema->contains("exclusiveMaximum")) {
-    (*schema)["maximum"] = most;
-  }
-}
+void BoundNumbers(SchemaJson* schema) { BoundNumbers(schema, true); }
 
 }  // namespace kairos

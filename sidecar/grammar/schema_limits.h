@@ -18,7 +18,7 @@ std::string RegexFault(std::string_view regex);
 std::string LarkFault(std::string_view grammar);
 // JSON numbers have no limit; the programs that read them do. Where a schema names none, integers
 // stay what every reader holds exactly, and others are decimals below 10^18. Not inside values of
-// which the schema says nothing at all.
+// whose parts the schema says nothing at all.
 void BoundNumbers(SchemaJson* schema);
 
 }  // namespace kairos
