@@ -79,6 +79,7 @@ struct Turn {
   std::string text;                  // as generated, markup too; with what of it the prompt opened
   std::vector<ReplyPart> told;       // of it, to the client
   std::vector<TokenId> generated;
+  std::vector<TokenId> answer;       // of these, what the log keeps
   FinishCause cause = FinishCause::kPrefilled;
   std::string waiting_for;           // first tool called
 

@@ -123,6 +123,7 @@ class TurnPipeline {
   void AccountReuse(Turn& turn, const Session& session);
   void OnToken(Turn& turn, EngineEvent& event);
   void OnFinished(Turn& turn, EngineEvent& event);
+  bool DropReasoning(Turn& turn) const;
   void RecordToolCalls(Turn& turn);
   void CommitOrDiscard(Turn& turn, Session& session);
   void Commit(Turn& turn, Session& session);
