@@ -28,11 +28,14 @@ class SidecarSim {
   };
 
   // The default model is "tiny"; with `two_models` there is also "other", which has other tokens.
-  explicit SidecarSim(uint32_t kv_slots = 512, bool two_models = false) : kv_slots_(kv_slots) {
+  // Without `chat_template` messages are rendered as ChatML.
+  explicit SidecarSim(uint32_t kv_slots = 512, bool two_models = false,
+                      const std::string& chat_template = "")
+      : kv_slots_(kv_slots) {
     char path[] = "/tmp/kairos-sim.XXXXXX";
     folder_ = mkdtemp(path);
-    models_.push_back(std::make_unique<SimModel>("tiny", "z"));
-    if (two_models) models_.push_back(std::make_unique<SimModel>("other", "l"));
+    models_.push_back(std::make_unique<SimModel>("tiny", "z", chat_template));
+    if (two_models) models_.push_back(std::make_unique<SimModel>("other", "l", chat_template));
     Boot();
   }
   ~SidecarSim() {
@@ -164,13 +167,14 @@ class SidecarSim {
  private:
   struct SimModel {
     // `letter` twice is one token.
-    SimModel(std::string model_name, const std::string& letter) : name(std::move(model_name)) {
+    SimModel(std::string model_name, const std::string& letter, const std::string& chat_template)
+        : name(std::move(model_name)) {
       vocabulary.AddMerge(letter, letter);  // a vocabulary without merges is refused
       vocabulary.Add("<|im_start|>", TokenKind::kControl);
       end_token = vocabulary.Add("<|im_end|>", TokenKind::kControl);
       std::string error;
       tokenizer = vocabulary.Build();
-      renderer = ChatRenderer::Create("", "", "<|im_end|>", &error).Take();
+      renderer = ChatRenderer::Create(chat_template, "", "<|im_end|>", &error).Take();
     }
 
     std::string name;

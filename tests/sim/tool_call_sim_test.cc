@@ -210,6 +210,23 @@ TEST(ToolCallSim, ASessionThatDropsReasoningKeepsTheAnswerAlone) {
   }
 }
 
+// Templates that open the reasoning in the prompt leave the markers of it.
+TEST(ToolCallSim, ReasoningThatThePromptOpenedIsDroppedFromBetweenItsMarkers) {
+  SidecarSim sim(512, false,
+                 "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+                 "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>"
+                 "{% endif %}");
+  const SessionId session = Create(sim, KAIROS_SESSION_DROP_REASONING);
+  for (int turn = 0; turn < 3; ++turn) {
+    const auto& said = Say(sim, "hm, or so</think>yes", session);
+    ASSERT_TRUE(said.final());
+    EXPECT_EQ(Told(said), "\nreasoning hm, or so\ntext yes");
+  }
+  const std::string messages = sim.Messages(session);
+  EXPECT_EQ(messages.find("hm"), std::string::npos) << messages;
+  EXPECT_NE(messages.find(R"("<think></think>yes")"), std::string::npos) << messages;
+}
+
 TEST(ToolCallSim, AnAnswerThatIsAllReasoningLeavesNothingWhereItIsDropped) {
   SidecarSim sim;
   const SessionId session = Create(sim, KAIROS_SESSION_DROP_REASONING);

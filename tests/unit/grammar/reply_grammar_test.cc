@@ -459,6 +459,7 @@ TEST_F(ReplyGrammarTest, NumbersStayWithinWhatReadersHold) {
   EXPECT_TRUE(Accepts(*Make(untyped, ""), "12.5"));
   EXPECT_TRUE(Accepts(*Make(untyped, ""), "\"a\""));
   EXPECT_FALSE(Accepts(*Make(untyped, ""), "1e999"));
+  EXPECT_FALSE(Accepts(*Make(Matching(ConstraintKind::kJsonSchema, "true"), ""), "1e999"));
   const ReplyRules half =
       Matching(ConstraintKind::kJsonSchema, R"({"type": "integer", "minimum": 0})");
   EXPECT_TRUE(Accepts(*Make(half, ""), "9007199254740991"));
