@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "base/check.h"
 #include "sidecar/grammar/closing_order.h"
@@ -132,9 +133,18 @@ class CompiledMatcher final : public CompiledGrammar {
   const ClosingOrder& closing_;
 };
 
-// On one line, and not for ever.
+// On one line, not for ever, and with the keyword where the library names what it holds alone.
 std::string Shorten(const char* words) {
+  constexpr std::pair<std::string_view, std::string_view> kKeywords[] = {
+      {"Resource '", "$ref: "},   {"Pointer '", "$ref: "},
+      {"Anchor '", "$ref: "},     {"Invalid URI reference", "$ref: "},
+      {"circular references", "$ref: "}, {"regex parse error", "pattern: "}};
   std::string text = words == nullptr ? "no reason given" : words;
+  for (const auto& [beginning, keyword] : kKeywords) {
+    if (!text.starts_with(beginning)) continue;
+    text.insert(0, keyword);
+    break;
+  }
   std::replace(text.begin(), text.end(), '\n', ' ');
   if (text.size() > kErrorBytesMax) text.resize(kErrorBytesMax);
   return text;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
 #include <span>
 
@@ -61,6 +62,8 @@ constexpr Assertion kAssertions[] = {
 // What a $ref until draft-07 does not ignore: what only names or holds, and so may be pointed at.
 constexpr std::string_view kBesideReference[] = {"$ref", "$schema", "$id", "id", "definitions",
                                                  "$defs", "$comment", "title", "description"};
+
+constexpr double kCountMax = 1e15;
 
 bool IsOneOf(std::string_view word, std::span<const std::string_view> words) {
   return std::find(words.begin(), words.end(), word) != words.end();
@@ -120,6 +123,7 @@ class DraftReader {
     if (fault.empty()) fault = ReadItems(schema);
     if (!fault.empty()) return fault;
     DropIdle(schema);
+    WriteCounts(schema);
     EachSubschema(*schema, [&](SchemaJson& part) {
       fault = ReadSchema(&part, false);
       return fault.empty();
@@ -258,6 +262,19 @@ class DraftReader {
     if (!schema->contains("contains")) {
       drop("minContains", always);
       drop("maxContains", always);
+    }
+  }
+
+  // 2.0 counts as 2 does.
+  static void WriteCounts(SchemaJson* schema) {
+    for (const char* keyword : {"minLength", "maxLength", "minItems", "maxItems", "minProperties",
+                                "maxProperties"}) {
+      const auto found = schema->find(keyword);
+      if (found == schema->end() || !found->is_number_float()) continue;
+      const double value = found->get<double>();
+      if (value >= 0 && value <= kCountMax && std::floor(value) == value) {
+        *found = static_cast<uint64_t>(value);
+      }
     }
   }
 

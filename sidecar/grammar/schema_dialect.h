@@ -56,7 +56,8 @@ bool EachSubschema(Json& schema, const Visit& visit) {
 //  - exclusiveMinimum and exclusiveMaximum are numbers (true and false in draft-04);
 //  - a $ref stands alone where its draft ignores what stands beside it (until draft-07);
 //  - additionalItems stands directly behind a list of items, or nowhere;
-//  - keywords that assert nothing, as they are used, are gone.
+//  - keywords that assert nothing, as they are used, are gone;
+//  - counts are integers, also where they were written as 2.0.
 // Refused are keywords that assert something in other drafts only, unknown drafts, two drafts in
 // one schema, and references for which the grammar library would take another target.
 // `schema` is an object.

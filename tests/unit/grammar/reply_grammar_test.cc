@@ -312,6 +312,18 @@ TEST_F(ReplyGrammarTest, UnsupportedKeywordsAreNamedByTheCompiler) {
   }
 }
 
+TEST_F(ReplyGrammarTest, RefusedReferencesAndPatternsAreNamedByTheirKeyword) {
+  for (const auto& [schema, words] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"$ref": "#/$defs/a"})", "$ref: "}, {R"({"$ref": "http://a/b.json"})", "$ref: "},
+           {R"({"type": "string", "pattern": "^(?!a)b"})", "pattern: "}}) {
+    std::string error;
+    const auto reply = Write(Matching(ConstraintKind::kJsonSchema, schema), "", &error);
+    ASSERT_TRUE(reply.ok());
+    EXPECT_FALSE(compiler_->Compile(reply->grammar, false, &error).ok());
+    EXPECT_TRUE(error.starts_with(words)) << error;
+  }
+}
+
 TEST_F(ReplyGrammarTest, OneCallUnderAutoIsTextOrOneCall) {
   const std::string call =
       "<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>";

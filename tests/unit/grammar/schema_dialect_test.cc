@@ -35,6 +35,7 @@ TEST(SchemaDialect, EachDraftIsReadAsItMeansIt) {
       {k7, R"({"additionalItems": false, "items": [{}]})",
        R"({"items": [{}], "additionalItems": false})"},
       {k7, R"({"additionalItems": false, "items": {}})", R"({"items": {}})"},
+      {nullptr, R"({"maxItems": 2.0, "minLength": 1.5})", R"({"maxItems": 2, "minLength": 1.5})"},
       // Names of properties are no keywords.
       {k7, R"({"properties": {"$ref": {"type": "null"}, "prefixItems": {}, "const": {"$ref": "#",
        "minLength": 1}}})",
