@@ -141,7 +141,7 @@ class GrammarBench {
     auto reply = WriteReplyGrammar(WireFormatOf(WireFamily::kChatMl), rules, "", kind_of, &error);
     if (!reply.ok()) return nullptr;
     auto made = compiler_->Compile(reply->grammar, reply->is_prose, &error);
-    return made.ok() ? made.Take() : nullptr;
+    return made.ok() ? (*made)->Start() : nullptr;
   }
 
   void WalkSchema(const std::string& schema) {

@@ -183,7 +183,8 @@ Status ReadSessionOptions(const kairos_session_options_t* from, kairos_session_o
       "options.flags: has a bit this library does not know"};
   kairos_session_options_init(to);
   if (from == nullptr) return Status();
-  KAIROS_RETURN_IF_ERROR(ReadStruct(from, kSessionOptionsV1, 0, kWords, to));
+  constexpr uint32_t kFlags = KAIROS_SESSION_DROP_REASONING;
+  KAIROS_RETURN_IF_ERROR(ReadStruct(from, kSessionOptionsV1, kFlags, kWords, to));
   KAIROS_RETURN_IF_ERROR(CheckReserved(to->reserved, kWords.reserved));
   KAIROS_RETURN_IF_ERROR(CheckString(to->model, "model: null pointer with a size"));
   return CheckString(to->label, "label: null pointer with a size");

@@ -122,6 +122,11 @@ std::string OneModelFigures(const nlohmann::ordered_json& model) {
   return out;
 }
 
+// What becomes of it in the log.
+const char* ReasoningText(const kairos_session_t& s) {
+  return (s.flags & KAIROS_SESSION_DROP_REASONING) != 0 ? "dropped" : "kept";
+}
+
 }  // namespace
 
 std::string SessionJson(const kairos_session_t& s) {
@@ -138,6 +143,7 @@ std::string SessionJson(const kairos_session_t& s) {
       {"used_unix_ms", s.used_unix_ms},
       {"parent", SessionText(s.parent_id)},
       {"fidelity", s.fidelity == KAIROS_FIDELITY_EXACT ? "exact" : "default"},
+      {"reasoning", ReasoningText(s)},
       {"waiting_for", WaitingFor(s)},
       {"model", ModelOf(s)},
       {"label", LabelOf(s)},
@@ -185,6 +191,7 @@ std::string SessionFigures(const kairos_session_t& s, uint64_t now_unix_ms) {
       std::to_string(s.token_count) + ", of these resident " + std::to_string(s.resident_tokens));
   AddFigure(&out, "KV", BytesText(static_cast<double>(s.kv_bytes)));
   AddFigure(&out, "fidelity", s.fidelity == KAIROS_FIDELITY_EXACT ? "exact" : "default");
+  AddFigure(&out, "reasoning", ReasoningText(s));
   AddFigure(&out, "created", ago(s.created_unix_ms));
   AddFigure(&out, "last used", ago(s.used_unix_ms));
   if (s.parent_id != 0) AddFigure(&out, "forked from", SessionText(s.parent_id));

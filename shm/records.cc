@@ -461,6 +461,7 @@ Status EncodeReply(const ReplyFields& fields, Payload* out) {
 
 namespace {
 constexpr uint32_t kFinalV1Bytes = 400;
+constexpr uint32_t kSessionV1Bytes = 352;
 }  // namespace
 
 Result<ReplyView> DecodeReply(RecordType type, PayloadView payload) {
@@ -473,7 +474,7 @@ Result<ReplyView> DecodeReply(RecordType type, PayloadView payload) {
   }
   if (fixed.tokens.size % sizeof(int32_t) != 0) return Malformed("reply: tokens are cut short");
   // A newer sidecar may send longer structs, an older one shorter ones, but none below version 1.
-  if (fixed.sessions.size != 0 && (fixed.session_bytes < sizeof(kairos_session_t) ||
+  if (fixed.sessions.size != 0 && (fixed.session_bytes < kSessionV1Bytes ||
                                    fixed.sessions.size % fixed.session_bytes != 0)) {
     return Malformed("reply: sessions have a wrong size");
   }
@@ -495,10 +496,10 @@ void ReplyView::CopyTokens(int32_t* out) const {
 }
 
 kairos_session_t ReplyView::session(uint32_t index) const {
-  kairos_session_t session;
+  kairos_session_t session{};
   std::memcpy(&session,
               payload_.data() + fixed_.sessions.offset + size_t{index} * fixed_.session_bytes,
-              sizeof(session));
+              std::min<size_t>(fixed_.session_bytes, sizeof(session)));
   session.label_size = std::min<uint32_t>(session.label_size, sizeof(session.label));
   return session;
 }

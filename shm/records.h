@@ -216,7 +216,7 @@ inline constexpr int32_t kReasoningText = 1;
 inline constexpr int32_t kNotChanged = 1;
 
 // Carried inside replies, so frozen here too.
-static_assert(sizeof(kairos_session_t) == 352 && offsetof(kairos_session_t, label) == 96);
+static_assert(sizeof(kairos_session_t) == 360 && offsetof(kairos_session_t, label) == 96);
 static_assert(sizeof(kairos_final_t) == 408 && offsetof(kairos_final_t, rule) == 352);
 
 using Payload = std::vector<std::byte>;

@@ -103,11 +103,21 @@ struct SessionRow {
     kairos_session_t& s = session;
     std::string label(s.label, std::min<size_t>(s.label_size, sizeof(s.label)));
     std::string waiting_for(s.waiting_for, strnlen(s.waiting_for, sizeof(s.waiting_for)));
-    // What came after the first version of this row: the name of the model.
+    // What came after the first version of this row: the name of the model, and where there are
+    // any, a line feed and the flags.
     std::string extension(s.model, strnlen(s.model, sizeof(s.model)));
+    if (s.flags != 0) extension += "\n" + std::to_string(s.flags);
     archive(s.phase, s.id, s.version, s.oldest_version, s.token_count, s.resident_tokens,
             s.message_count, s.kv_bytes, s.created_unix_ms, s.used_unix_ms, s.parent_id, s.fidelity,
             label, waiting_for, extension);
+    const size_t line = std::min(extension.find('\n'), extension.size());
+    if (line < extension.size()) {
+      const char* flags = extension.data() + line + 1;
+      if (std::from_chars(flags, extension.data() + extension.size(), s.flags).ec != std::errc()) {
+        throw cereal::Exception("flags are no number");
+      }
+      extension.resize(line);
+    }
     if (label.size() > sizeof(s.label) || waiting_for.size() > sizeof(s.waiting_for) ||
         extension.size() > sizeof(s.model)) {
       throw cereal::Exception("text too long");

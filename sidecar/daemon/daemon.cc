@@ -316,6 +316,11 @@ void Daemon::StartThreads() {
       NameThread(("kairos-text" + suffix).c_str());
       RunUntil(body.stop_back, model.text().waker(), [&] { return model.text().DoWork(); }, -1);
     });
+    body.back.emplace_back([&body, &model, suffix] {
+      NameThread(("kairos-grammar" + suffix).c_str());
+      RunUntil(body.stop_back, model.grammar().waker(),
+               [&] { return model.grammar().DoWork(); }, -1);
+    });
   }
   body.back.emplace_back([&body] {
     NameThread("kairos-journal");
@@ -382,6 +387,7 @@ void Daemon::Stop(bool now) {
   for (const auto& model : body.models) {
     model->engine().waker().Interrupt();
     model->text().waker().Interrupt();
+    model->grammar().waker().Interrupt();
   }
   body.journal->waker().Interrupt();
   for (std::thread& thread : body.back) thread.join();

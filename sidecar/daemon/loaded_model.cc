@@ -61,7 +61,8 @@ int LoadedModel::OpenChat(std::string* error) {
     return tokenizer_->Encode(text, true).tokens.size() == 1;
   };
   format_ = &WireFormatOf(ChooseWireFamily(signs));
-  text_ = std::make_unique<TextThread>(*renderer_, *tokenizer_, *format_, *grammars_);
+  text_ = std::make_unique<TextThread>(*renderer_, *tokenizer_, *format_);
+  grammar_ = std::make_unique<GrammarThread>(*grammars_);
   return 0;
 }
 
@@ -96,7 +97,7 @@ int LoadedModel::OpenEngine(EngineOptions options, std::string* error) {
 ModelParts LoadedModel::Parts() const {
   return {place_.name,     model_->FingerprintHex(), json_,   model_->parameters().context,
           arena_->slots(), arena_->slot_bytes(),     *format_, *tokenizer_,
-          *text_,          *engine_};
+          *text_,          *grammar_,                *engine_};
 }
 
 }  // namespace kairos

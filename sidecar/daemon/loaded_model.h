@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One model in memory with all that serves it: weights, tokenizer, template, grammars, KV arena and
 // engine. Models share no part of it, so that what one computes does not depend on the others.
-// Owner: the main thread builds it; the engine's and the text thread then own what they run.
+// Owner: the main thread builds it; its engine, text and grammar threads then own what they run.
 #pragma once
 
 #include <functional>
@@ -42,6 +42,7 @@ class LoadedModel {
   std::string fingerprint() const { return model_->FingerprintHex(); }
   Engine& engine() { return *engine_; }
   TextThread& text() { return *text_; }
+  GrammarThread& grammar() { return *grammar_; }
   // Of the engine thread, for the watchdog.
   Counter& rounds() { return rounds_; }
 
@@ -58,6 +59,7 @@ class LoadedModel {
   std::unique_ptr<GrammarCompiler> grammars_;
   const WireFormat* format_ = nullptr;
   std::unique_ptr<TextThread> text_;
+  std::unique_ptr<GrammarThread> grammar_;
   std::unique_ptr<KvArena> arena_;
   std::unique_ptr<Engine> engine_;
   std::string json_;

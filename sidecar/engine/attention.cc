@@ -20,8 +20,7 @@ constexpr uint32_t kStoreRowsForPool = 8;
 }  // namespace
 
 Attention::Attention(const Model& model, KvArena& arena, WorkerPool& pool)
-    : model_(model),
-      shape_(model.parameters()),
+    : shape_(model.parameters()),
       kernels_(model.kernels()),
       arena_(arena),
       pool_(pool),

@@ -88,7 +88,6 @@ class Attention {
                Activations* out);
   void MoveToOpen(const Span& span, uint32_t layer);
 
-  const Model& model_;
   const HyperParameters& shape_;
   const KernelTable& kernels_;
   KvArena& arena_;

@@ -58,6 +58,11 @@ struct Running {
   uint32_t generated() const { return static_cast<uint32_t>(spec.tokens.size()) - prompt_tokens; }
 };
 
+// Of a constraint that allows no more.
+FinishCause CauseOf(TokenConstraint& constraint) {
+  return constraint.IsDeadEnd() ? FinishCause::kDeadEnd : FinishCause::kConstraintFailed;
+}
+
 class BatchEngine final : public Engine {
  public:
   BatchEngine(const Model& model, KvArena& arena, const EngineOptions& options)
@@ -335,7 +340,7 @@ void BatchEngine::AcceptSampled(uint64_t now_ns) {
   for (size_t i = 0; i < sampled_.size(); ++i) {
     Running& sequence = *sampled_[i];
     if (sequence.spec.constraint != nullptr && !(mask++)->done) {
-      Finish(sequence, FinishCause::kConstraintFailed, now_ns);
+      Finish(sequence, CauseOf(*sequence.spec.constraint), now_ns);
       continue;
     }
     AcceptToken(sequence, std::move(samples_[i]), now_ns);
@@ -365,7 +370,7 @@ void BatchEngine::AcceptToken(Running& sequence, Sample&& sample, uint64_t now_n
   const bool ends = !params.ignore_eos && end_tokens_.contains(sample.token);
   if (sequence.spec.constraint != nullptr && !ends &&
       !sequence.spec.constraint->Consume(sample.token)) {
-    return Finish(sequence, FinishCause::kConstraintFailed, now_ns);
+    return Finish(sequence, CauseOf(*sequence.spec.constraint), now_ns);
   }
   if (params.logits_hash && sample.logits_hash != 0)
     sequence.logits_hash = HashChain(sequence.logits_hash, sample.logits_hash);

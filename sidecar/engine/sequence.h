@@ -67,6 +67,7 @@ enum class FinishCause : int32_t {
   kDeadline,
   kPrefilled,
   kConstraintFailed,  // the grammar reached its work limits; the last token is not in the log
+  kDeadEnd,           // nothing that the grammar allows can follow
 };
 
 struct EngineEvent {

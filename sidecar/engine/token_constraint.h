@@ -27,6 +27,9 @@ class TokenConstraint {
   [[nodiscard]] virtual bool ComputeMask(std::span<uint32_t> mask, uint32_t tokens_left) = 0;
   // Goes on by a token of the last mask. False where it was none, or a limit is reached.
   [[nodiscard]] virtual bool Consume(TokenId token) = 0;
+  // After one of these was false: nothing that the grammar allows can follow. Otherwise it was a
+  // limit.
+  virtual bool IsDeadEnd() = 0;
   // The tokens that must come now, whatever the model says; they are not consumed. Only those that
   // the tokenizer itself would make of the forced text, or the end token where the text is whole.
   virtual void Forced(std::vector<TokenId>* out) = 0;

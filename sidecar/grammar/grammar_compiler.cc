@@ -4,8 +4,8 @@
 #include <llguidance.h>
 
 #include <algorithm>
-#include <cstring>
-#include <list>
+#include <string_view>
+#include <utility>
 
 #include "base/check.h"
 #include "sidecar/grammar/closing_order.h"
@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kCachedGrammars = 32;
 constexpr uint32_t kUsesMax = 256;  // of one compiled grammar
 constexpr size_t kLexerStatesMax = 50'000;  // of 1 to 2 kB
+constexpr uint64_t kLexerFuel = 400'000;    // of compiling; some 0.3 s
 constexpr size_t kErrorBytesMax = 600;  // of the words for a client
 
 struct FreeTokenizer {
@@ -26,6 +27,12 @@ struct FreeMatcher {
 };
 using TokenizerHandle = std::unique_ptr<LlgTokenizer, FreeTokenizer>;
 using MatcherHandle = std::unique_ptr<LlgMatcher, FreeMatcher>;
+
+// Of a matcher that gave no mask: whether that is for want of anything that could follow.
+bool IsDeadEnd(LlgMatcher* matcher) {
+  const char* words = llg_matcher_get_error(matcher);
+  return words != nullptr && std::string_view(words).starts_with("NoExtension");
+}
 
 class GrammarConstraint final : public TokenConstraint {
  public:
@@ -53,6 +60,8 @@ class GrammarConstraint final : public TokenConstraint {
   bool Consume(TokenId token) override {
     return llg_matcher_consume_token(matcher_.get(), static_cast<uint32_t>(token)) == 0;
   }
+
+  bool IsDeadEnd() override { return kairos::IsDeadEnd(matcher_.get()); }
 
   void Forced(std::vector<TokenId>* out) override {
     out->clear();
@@ -107,9 +116,35 @@ class GrammarConstraint final : public TokenConstraint {
   uint32_t way_to_end_ = kFirstLook;
 };
 
-// On one line, and not for ever.
+class CompiledMatcher final : public CompiledGrammar {
+ public:
+  CompiledMatcher(MatcherHandle matcher, TokenId end, bool is_prose, const ClosingOrder& closing)
+      : matcher_(std::move(matcher)), end_(end), is_prose_(is_prose), closing_(closing) {}
+
+  std::unique_ptr<TokenConstraint> Start() override {
+    return std::make_unique<GrammarConstraint>(MatcherHandle(llg_clone_matcher(matcher_.get())),
+                                               end_, is_prose_, closing_);
+  }
+
+ private:
+  MatcherHandle matcher_;  // never advanced
+  TokenId end_;
+  bool is_prose_;
+  const ClosingOrder& closing_;
+};
+
+// On one line, not for ever, and with the keyword where the library names what it holds alone.
 std::string Shorten(const char* words) {
+  constexpr std::pair<std::string_view, std::string_view> kKeywords[] = {
+      {"Resource '", "$ref: "},   {"Pointer '", "$ref: "},
+      {"Anchor '", "$ref: "},     {"Invalid URI reference", "$ref: "},
+      {"circular references", "$ref: "}, {"regex parse error", "pattern: "}};
   std::string text = words == nullptr ? "no reason given" : words;
+  for (const auto& [beginning, keyword] : kKeywords) {
+    if (!text.starts_with(beginning)) continue;
+    text.insert(0, keyword);
+    break;
+  }
   std::replace(text.begin(), text.end(), '\n', ' ');
   if (text.size() > kErrorBytesMax) text.resize(kErrorBytesMax);
   return text;
@@ -156,48 +191,36 @@ class LlguidanceCompiler final : public GrammarCompiler {
     return handle_ != nullptr;
   }
 
-  Result<std::unique_ptr<TokenConstraint>> Compile(const std::string& grammar, bool is_prose,
-                                                   std::string* error) override {
+  Result<std::unique_ptr<CompiledGrammar>> Compile(const std::string& grammar, bool is_prose,
+                                                   std::string* error) const override {
     if (end_ < 0) {
       *error = "the model names no end token, so nothing can be enforced";
       return Status(Code::kUnimplemented, "the grammar cannot be used");
     }
-    auto cached = std::find_if(cache_.begin(), cache_.end(),
-                               [&](const Compiled& entry) { return entry.grammar == grammar; });
-    if (cached == cache_.end()) {
-      LlgConstraintInit init{};
-      llg_constraint_init_set_defaults(&init, handle_.get());
-      init.log_buffer_level = 0;
-      init.log_stderr_level = 0;  // its lines would show prompts
-      init.limits.verbose_errors = false;
-      init.limits.max_lexer_states = kLexerStatesMax;
-      MatcherHandle matcher(llg_new_matcher(&init, "llguidance", grammar.c_str()));
-      if (const char* words = llg_matcher_get_error(matcher.get()); words != nullptr) {
-        *error = Shorten(words);
-        return Status(Code::kInvalidArgument, "the grammar cannot be used");
-      }
-      if (cache_.size() == kCachedGrammars) cache_.pop_back();
-      cache_.push_front({grammar, std::move(matcher)});
-    } else if (++cached->uses == kUsesMax) {
-      // Copies share what the lexer has learned; it is forgotten now and then, since it only grows.
-      cache_.erase(cached);
-      return Compile(grammar, is_prose, error);
-    } else {
-      cache_.splice(cache_.begin(), cache_, cached);
+    LlgConstraintInit init{};
+    llg_constraint_init_set_defaults(&init, handle_.get());
+    init.log_buffer_level = 0;
+    init.log_stderr_level = 0;  // its lines would show prompts
+    init.limits.verbose_errors = false;
+    init.limits.max_lexer_states = kLexerStatesMax;
+    init.limits.initial_lexer_fuel = kLexerFuel;
+    MatcherHandle matcher(llg_new_matcher(&init, "llguidance", grammar.c_str()));
+    if (const char* words = llg_matcher_get_error(matcher.get()); words != nullptr) {
+      *error = Shorten(words);
+      return Status(Code::kInvalidArgument, "the grammar cannot be used");
     }
-    MatcherHandle copy(llg_clone_matcher(cache_.front().matcher.get()));
-    return std::unique_ptr<TokenConstraint>(
-        std::make_unique<GrammarConstraint>(std::move(copy), end_, is_prose,
-                                                             closing_));
+    // The first mask tells whether anything matches, and those to come share its work.
+    const MatcherHandle probe(llg_clone_matcher(matcher.get()));
+    if (llg_matcher_compute_mask(probe.get()) != 0) {
+      *error = IsDeadEnd(probe.get()) ? "nothing matches it"
+                                      : Shorten(llg_matcher_get_error(probe.get()));
+      return Status(Code::kInvalidArgument, "the grammar cannot be used");
+    }
+    return std::unique_ptr<CompiledGrammar>(std::make_unique<CompiledMatcher>(
+        std::move(matcher), end_, is_prose, closing_));
   }
 
  private:
-  struct Compiled {
-    std::string grammar;
-    MatcherHandle matcher;  // never advanced
-    uint32_t uses = 0;
-  };
-
   // Called by llguidance from any thread that owns a constraint.
   static size_t Tokenize(const void* user_data, const uint8_t* bytes, size_t size,
                          uint32_t* tokens, size_t room) {
@@ -214,10 +237,27 @@ class LlguidanceCompiler final : public GrammarCompiler {
   const ClosingOrder closing_;
   TokenId end_ = -1;
   TokenizerHandle handle_;
-  std::list<Compiled> cache_;  // most recently used first
 };
 
 }  // namespace
+
+std::unique_ptr<TokenConstraint> GrammarCache::Start(const std::string& grammar) {
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const Entry& entry) { return entry.grammar == grammar; });
+  if (found == entries_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, found);
+  std::unique_ptr<TokenConstraint> constraint = found->compiled->Start();
+  // What all of one grammar have learned is forgotten now and then, since it only grows.
+  if (++found->uses == kUsesMax) entries_.erase(found);
+  return constraint;
+}
+
+void GrammarCache::Keep(std::string grammar, std::unique_ptr<CompiledGrammar> compiled) {
+  const auto is_it = [&](const Entry& entry) { return entry.grammar == grammar; };
+  if (std::any_of(entries_.begin(), entries_.end(), is_it)) return;
+  if (entries_.size() == kCachedGrammars) entries_.pop_back();
+  entries_.push_front({std::move(grammar), std::move(compiled)});
+}
 
 Result<std::unique_ptr<GrammarCompiler>> GrammarCompiler::Create(const Tokenizer& tokenizer,
                                                                  std::string* error) {

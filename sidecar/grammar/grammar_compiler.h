@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,8 +18,16 @@
 
 namespace kairos {
 
-// Immutable after Create but for a cache of compiled grammars, which belongs to the thread that
-// compiles. Constraints may outlive neither the compiler nor its tokenizer.
+// A grammar that is ready to hold replies. One thread at a time.
+class CompiledGrammar {
+ public:
+  virtual ~CompiledGrammar() = default;
+  // At the beginning of a reply. All of one grammar share what their masks have learned of it; what
+  // has gone to another thread shares it safely. Takes microseconds.
+  virtual std::unique_ptr<TokenConstraint> Start() = 0;
+};
+
+// Immutable after Create; any thread. What it makes may outlive neither it nor its tokenizer.
 class GrammarCompiler {
  public:
   // `tokenizer` outlives the compiler. Takes some tens of milliseconds: builds the trie.
@@ -26,13 +35,29 @@ class GrammarCompiler {
                                                          std::string* error);
   virtual ~GrammarCompiler() = default;
 
-  // INVALID_ARGUMENT with the reason in *error: syntax, a keyword that is not supported (named), or
-  // a grammar above the work limits. Text thread only. Takes milliseconds, seconds for the worst
-  // that the limits let through; a grammar that was compiled lately is copied, with all that its
-  // masks have learned. `is_prose`: when the tokens run short the text goes on to the last of them,
-  // as without a grammar; otherwise it ends where it may.
-  virtual Result<std::unique_ptr<TokenConstraint>> Compile(const std::string& grammar,
-                                                           bool is_prose, std::string* error) = 0;
+  // INVALID_ARGUMENT with the reason in *error: syntax, a keyword that is not supported (named), a
+  // grammar above the work limits, or one that nothing matches. Takes milliseconds, a second for
+  // the worst that schema_limits.h lets through. `is_prose`: when the tokens run short the text
+  // goes on to the last of them, as without a grammar; otherwise it ends where it may.
+  virtual Result<std::unique_ptr<CompiledGrammar>> Compile(const std::string& grammar,
+                                                           bool is_prose,
+                                                           std::string* error) const = 0;
+};
+
+// Grammars that were compiled lately, by their text. Owner: one thread.
+class GrammarCache {
+ public:
+  // Null where it is not there.
+  std::unique_ptr<TokenConstraint> Start(const std::string& grammar);
+  void Keep(std::string grammar, std::unique_ptr<CompiledGrammar> compiled);
+
+ private:
+  struct Entry {
+    std::string grammar;
+    std::unique_ptr<CompiledGrammar> compiled;
+    uint32_t uses = 0;
+  };
+  std::list<Entry> entries_;  // most recently used first
 };
 
 }  // namespace kairos

@@ -18,7 +18,6 @@ namespace {
 using Json = SchemaJson;
 
 constexpr uint32_t kDepthMax = 64;
-constexpr size_t kLarkBytesMax = 8 * 1024;  // a chain of rules is a level of recursion each
 
 struct Tool {
   std::string name;
@@ -52,9 +51,9 @@ Status ReadSchema(std::string_view what, Json* schema, std::string* error) {
   if (schema->contains("x-guidance")) {
     return Bad(error, fmt::format("{}: \"x-guidance\" is not supported", what));
   }
-  if (const std::string fault = SchemaFault(*schema); !fault.empty()) {
-    return Bad(error, fmt::format("{}: {}", what, fault));
-  }
+  std::string fault = ReadInItsDraft(schema);
+  if (fault.empty()) fault = SchemaFault(*schema);
+  if (!fault.empty()) return Bad(error, fmt::format("{}: {}", what, fault));
   return Status();
 }
 
@@ -167,7 +166,8 @@ class GrammarWriter {
       }
       Json schema = Json::parse(rules.constraint, nullptr, false);
       if (schema.is_discarded()) return Bad(error, "constraint: the schema is not JSON");
-      if (schema.is_boolean()) schema = schema.get<bool>() ? Json::object() : Json{{"not", {}}};
+      if (schema == Json(false)) return Bad(error, "constraint: nothing matches the schema false");
+      if (schema.is_boolean()) schema = Json::object();
       KAIROS_RETURN_IF_ERROR(ReadSchema("constraint", &schema, error));
       BoundNumbers(&schema);
       FixSpacing(&schema);
@@ -180,9 +180,8 @@ class GrammarWriter {
                 {{"name", NameOf("text")},
                  {"lark_grammar", "start: " + RegexLiteral(rules.constraint)}});
     } else {
-      if (rules.constraint.size() > kLarkBytesMax) {
-        return Bad(error, fmt::format("constraint: {} bytes of grammar; at most {}",
-                                      rules.constraint.size(), kLarkBytesMax));
+      if (const std::string fault = LarkFault(rules.constraint); !fault.empty()) {
+        return Bad(error, "constraint: " + fault);
       }
       AddBeside("constraint", {{"name", NameOf("text")}, {"lark_grammar", rules.constraint}});
     }

@@ -8,11 +8,18 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "sidecar/grammar/text_extent.h"
+
 namespace kairos {
 namespace {
 
 constexpr size_t kRegexBytesMax = 4096;
-constexpr uint64_t kRepetitionsMax = 100'000;  // product of the counts of a pattern
+constexpr size_t kLarkBytesMax = 8 * 1024;     // a chain of rules is a level of recursion each
+constexpr uint64_t kWrittenOutMax = 100'000;   // a tenth of a second to compile
+constexpr uint64_t kShortestMax = 8192;        // some 20 ms of a step, where it is forced
+constexpr size_t kPropertiesMax = 2000;        // half a second; it grows with the square
+constexpr size_t kPropertiesAllMax = 4000;     // in one schema, which may join them
+constexpr size_t kPatternPropertiesMax = 32;   // each is compared with each
 constexpr size_t kReferencesMax = 256;         // each is a level of recursion at worst
 constexpr double kMultipleMax = 1000;
 constexpr int64_t kExactMax = (int64_t{1} << 53) - 1;
@@ -21,10 +28,6 @@ constexpr int kDecimalDigits = 15;  // that every double keeps
 
 constexpr const char* kNumberKeys[] = {"minimum", "maximum", "exclusiveMinimum",
                                        "exclusiveMaximum", "multipleOf"};
-
-bool IsData(const std::string& key) {
-  return key == "const" || key == "enum" || key == "default" || key == "examples";
-}
 
 // Whether the number is kept digit for digit on its way through doubles.
 std::string NumberFault(const SchemaJson& number) {
@@ -47,6 +50,10 @@ std::string NumberFault(const SchemaJson& number) {
 
 std::string ConstantFault(const SchemaJson& value) {
   if (value.is_number()) return NumberFault(value);
+  if (value.is_string() && value.get_ref<const std::string&>().size() > kShortestMax) {
+    return fmt::format("a text of {} bytes; at most {}", value.get_ref<const std::string&>().size(),
+                       kShortestMax);
+  }
   if (!value.is_structured()) return "";
   for (const SchemaJson& part : value) {
     if (std::string fault = ConstantFault(part); !fault.empty()) return fault;
@@ -54,10 +61,39 @@ std::string ConstantFault(const SchemaJson& value) {
   return "";
 }
 
-std::string KeywordFault(const std::string& key, const SchemaJson& value, size_t* references) {
-  if (key == "$ref" && ++*references > kReferencesMax) {
+std::string ExtentFault(const Extent& extent) {
+  if (extent.most > kWrittenOutMax) {
+    return fmt::format("its repetitions make more than {} characters", kWrittenOutMax);
+  }
+  return extent.least > kShortestMax
+             ? fmt::format("matches no text under {} characters", kShortestMax)
+             : "";
+}
+
+// Of one schema with all that is in it.
+struct Counts {
+  size_t references = 0;
+  size_t properties = 0;
+};
+
+std::string CountFault(const std::string& key, const SchemaJson& value, Counts* counts) {
+  if (key == "$ref" && ++counts->references > kReferencesMax) {
     return fmt::format("more than {} references", kReferencesMax);
   }
+  if (key == "properties") {
+    counts->properties += value.size();
+    if (value.size() > kPropertiesMax || counts->properties > kPropertiesAllMax) {
+      return fmt::format("properties: more than {} in one object, or {} in all", kPropertiesMax,
+                         kPropertiesAllMax);
+    }
+  }
+  if (key == "patternProperties" && value.size() > kPatternPropertiesMax) {
+    return fmt::format("patternProperties: {}; at most {}", value.size(), kPatternPropertiesMax);
+  }
+  return "";
+}
+
+std::string KeywordFault(const std::string& key, const SchemaJson& value) {
   if ((key == "const" || key == "enum")) {
     const std::string fault = ConstantFault(value);
     return fault.empty() ? "" : key + ": " + fault;
@@ -67,6 +103,9 @@ std::string KeywordFault(const std::string& key, const SchemaJson& value, size_t
     return fault.empty() ? "" : "pattern: " + fault;
   }
   if (!value.is_number()) return "";
+  if (key == "minLength" && value.get<double>() > static_cast<double>(kShortestMax)) {
+    return fmt::format("minLength: {} is above {}", value.dump(), kShortestMax);
+  }
   for (const char* name : kNumberKeys) {
     if (key != name) continue;
     if (std::string fault = NumberFault(value); !fault.empty()) return key + ": " + fault;
@@ -77,26 +116,24 @@ std::string KeywordFault(const std::string& key, const SchemaJson& value, size_t
   return "";
 }
 
-std::string SchemaFault(const SchemaJson& schema, size_t* references) {
-  if (schema.is_array()) {
-    for (const SchemaJson& part : schema) {
-      if (std::string fault = SchemaFault(part, references); !fault.empty()) return fault;
-    }
-  }
-  if (!schema.is_object()) return "";
+std::string SchemaFault(const SchemaJson& schema, Counts* counts) {
   for (const auto& [key, value] : schema.items()) {
-    if (std::string fault = KeywordFault(key, value, references); !fault.empty()) return fault;
-    if (key == "patternProperties" && value.is_object()) {
-      for (const auto& [pattern, part] : value.items()) {
-        if (std::string fault = RegexFault(pattern); !fault.empty()) {
-          return "patternProperties: " + fault;
-        }
+    std::string named = CountFault(key, value, counts);
+    if (named.empty()) named = KeywordFault(key, value);
+    if (!named.empty()) return named;
+    if (key != "patternProperties" || !value.is_object()) continue;
+    for (const auto& [pattern, part] : value.items()) {
+      if (std::string fault = RegexFault(pattern); !fault.empty()) {
+        return "patternProperties: " + fault;
       }
     }
-    if (IsData(key)) continue;
-    if (std::string fault = SchemaFault(value, references); !fault.empty()) return fault;
   }
-  return "";
+  std::string fault;
+  EachSubschema(schema, [&](const SchemaJson& part) {
+    fault = SchemaFault(part, counts);
+    return fault.empty();
+  });
+  return fault;
 }
 
 bool HasType(const SchemaJson& schema, const char* type) {
@@ -106,52 +143,17 @@ bool HasType(const SchemaJson& schema, const char* type) {
   return *found == type;
 }
 
-}  // namespace
-
-std::string SchemaFault(const SchemaJson& schema) {
-  size_t references = 0;
-  return SchemaFault(schema, &references);
-}
-
-std::string RegexFault(std::string_view regex) {
-  if (regex.size() > kRegexBytesMax) {
-    return fmt::format("{} bytes; at most {}", regex.size(), kRegexBytesMax);
-  }
-  for (const char* escape : {"\\x0", "\\x1", "\\x{0", "\\x{1", "\\u00", "\\u{0", "\\c"}) {
-    if (regex.find(escape) != std::string_view::npos) {
-      return "escapes of control characters cannot be enforced";
-    }
-  }
-  uint64_t repetitions = 1;
-  for (size_t at = regex.find('{'); at != std::string_view::npos; at = regex.find('{', at + 1)) {
-    uint64_t most = 1;
-    uint64_t number = 0;
-    for (size_t i = at + 1; i < regex.size() && regex[i] != '}'; ++i) {
-      if (regex[i] >= '0' && regex[i] <= '9') {
-        number = std::min<uint64_t>(number * 10 + static_cast<uint64_t>(regex[i] - '0'), 1u << 30);
-      } else {
-        number = 0;
-      }
-      most = std::max(most, number);
-    }
-    repetitions = std::min<uint64_t>(repetitions * most, uint64_t{1} << 32);
-  }
-  if (repetitions > kRepetitionsMax) {
-    return fmt::format("its repetitions multiply to more than {}", kRepetitionsMax);
-  }
-  return "";
-}
-
-void BoundNumbers(SchemaJson* schema) {
-  if (schema->is_array()) {
-    for (SchemaJson& element : *schema) BoundNumbers(&element);
-    return;
-  }
-  if (!schema->is_object()) return;
-  for (auto& [key, value] : schema->items()) {
-    if (!IsData(key)) BoundNumbers(&value);
-  }
-  const bool number = HasType(*schema, "number");
+void BoundNumbers(SchemaJson* schema, bool is_root) {
+  EachSubschema(*schema, [](SchemaJson& part) {
+    BoundNumbers(&part, false);
+    return true;
+  });
+  // A schema that does not say the type may be a number's too. Inside of others, those that say
+  // nothing at all stay as they are: they are many, and a grammar for each type costs.
+  bool any = is_root;
+  for (const auto& item : schema->items()) any |= Asserts(item.key());
+  any = any && !schema->contains("type");
+  const bool number = any || HasType(*schema, "number");
   if (!number && !HasType(*schema, "integer")) return;
   // What stands beside may bound it too, in ways that are not seen here.
   for (const char* key : {"const", "enum", "allOf", "anyOf", "oneOf", "$ref"}) {
@@ -165,5 +167,38 @@ void BoundNumbers(SchemaJson* schema) {
     (*schema)["maximum"] = most;
   }
 }
+
+}  // namespace
+
+std::string SchemaFault(const SchemaJson& schema) {
+  Counts counts;
+  return SchemaFault(schema, &counts);
+}
+
+std::string RegexFault(std::string_view regex) {
+  if (regex.size() > kRegexBytesMax) {
+    return fmt::format("{} bytes; at most {}", regex.size(), kRegexBytesMax);
+  }
+  for (const char* escape : {"\\x0", "\\x1", "\\x{0", "\\x{1", "\\u00", "\\u{0", "\\c"}) {
+    if (regex.find(escape) != std::string_view::npos) {
+      return "escapes of control characters cannot be enforced";
+    }
+  }
+  return ExtentFault(RegexExtent(regex));
+}
+
+std::string LarkFault(std::string_view grammar) {
+  if (grammar.size() > kLarkBytesMax) {
+    return fmt::format("{} bytes of grammar; at most {}", grammar.size(), kLarkBytesMax);
+  }
+  for (const char* directive : {"%json", "%lark"}) {
+    if (grammar.find(directive) != std::string_view::npos) {
+      return fmt::format("{}: is not supported inside a grammar", directive);
+    }
+  }
+  return ExtentFault(LarkExtent(grammar));
+}
+
+void BoundNumbers(SchemaJson* schema) { BoundNumbers(schema, true); }
 
 }  // namespace kairos

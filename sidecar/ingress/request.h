@@ -70,6 +70,7 @@ struct Request {
   int64_t if_version = -1;
   RequestId target;             // kTurnCancel
   // kSessionCreate
+  uint32_t session_flags = 0;   // KAIROS_SESSION_*
   int32_t fidelity = 0;
   int32_t priority = 0;
   uint64_t ttl_seconds = 0;

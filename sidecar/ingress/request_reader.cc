@@ -69,7 +69,9 @@ namespace {
 
 Status ReadCreate(PayloadView payload, const RequestLimits& limits, Request* request) {
   KAIROS_ASSIGN_OR_RETURN(const SessionCreateView view, DecodeSessionCreate(payload));
-  if (view.fixed.flags != 0) return Bad("session flags: must be 0");
+  if ((view.fixed.flags & ~KAIROS_SESSION_DROP_REASONING) != 0) {
+    return Bad("session flags: KAIROS_SESSION_DROP_REASONING or 0");
+  }
   if (view.fixed.fidelity != KAIROS_FIDELITY_DEFAULT &&
       view.fixed.fidelity != KAIROS_FIDELITY_EXACT) {
     return Bad("fidelity: KAIROS_FIDELITY_DEFAULT or KAIROS_FIDELITY_EXACT");
@@ -80,6 +82,7 @@ Status ReadCreate(PayloadView payload, const RequestLimits& limits, Request* req
   if (view.fixed.ttl_seconds > limits.ttl_seconds_max) return Bad("ttl_seconds: at most 100 years");
   if (!IsUtf8(view.label)) return BadText("label: must be UTF-8");
   if (!IsUtf8(view.model)) return BadText("model: must be UTF-8");
+  request->session_flags = view.fixed.flags;
   request->fidelity = view.fixed.fidelity;
   request->priority = view.fixed.priority;
   request->ttl_seconds = view.fixed.ttl_seconds;

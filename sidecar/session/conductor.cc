@@ -48,6 +48,7 @@ Conductor::Conductor(Parts parts, const ConductorOptions& options,
   parts_.journal.SetResultWaker(&waker_);
   for (ModelHost& host : models_) {
     host.parts.text.SetResultWaker(&waker_);
+    host.parts.grammar.SetResultWaker(&waker_);
     host.parts.engine.SetEventWaker(&waker_);
   }
 }
@@ -77,6 +78,7 @@ bool Conductor::FlushOutboxes() {
   bool sent = journal_.Flush();
   for (ModelHost& host : models_) {
     sent |= host.text.Flush();
+    sent |= host.grammar.Flush();
     sent |= host.engine.Flush();
   }
   sent |= replies_.Flush();
@@ -93,6 +95,14 @@ bool Conductor::TakeAnswers(uint64_t now_ns) {
     }
     while (std::optional<TextResult> result = host.parts.text.Poll()) {
       pipeline_.OnText(std::move(*result), now_ns);
+      worked = true;
+    }
+    while (std::optional<GrammarResult> result = host.parts.grammar.Poll()) {
+      // Also where its turn has ended: others may come with it.
+      if (result->compiled != nullptr) {
+        host.parts.text.Keep({std::move(result->grammar), std::move(result->compiled)});
+      }
+      pipeline_.OnGrammar(std::move(*result), now_ns);
       worked = true;
     }
   }

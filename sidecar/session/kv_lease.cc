@@ -95,6 +95,12 @@ void KvLeaser::ReuseTail(const Ask& ask, OpenBlock* tail, KvLease* lease) {
   tail->slots = {kNoSlot, kNoSlot};
 }
 
+uint32_t KvLeaser::Keepable(uint32_t computed, uint32_t kept) {
+  if (kept >= computed) return computed;
+  const bool in_open_block = kept / kBlockTokens == computed / kBlockTokens;
+  return in_open_block ? kept : kept / kBlockTokens * kBlockTokens;
+}
+
 void KvLeaser::FillSpec(const KvLease& lease, SequenceSpec* spec) const {
   spec->fidelity = lease.fidelity;
   spec->computed = lease.computed;

@@ -59,6 +59,9 @@ class KvLeaser {
   // Slots that `total_tokens` need when nothing is reused.
   static uint32_t SlotsNeeded(uint32_t total_tokens, Fidelity fidelity);
 
+  // Of `computed` tokens with KV, how many of the first `kept` keep it when the rest is cut off:
+  // the open block is the last one that was computed, those before it are sealed.
+  static uint32_t Keepable(uint32_t computed, uint32_t kept);
   // The engine's view of a lease.
   void FillSpec(const KvLease& lease, SequenceSpec* spec) const;
   // `tokens` are those whose KV is stored. Their whole blocks are indexed, the rest becomes *tail

@@ -45,6 +45,7 @@ ModelHost::ModelHost(const ModelParts& model, const DropIdleTail& drop_idle_tail
       device(model.kv_slots, model.kv_slot_bytes),
       kv(device.pool(), device.index(), [this, drop_idle_tail] { return drop_idle_tail(*this); }),
       text([this](TextJob&& job) { return parts.text.Submit(std::move(job)); }),
+      grammar([this](GrammarJob&& job) { return parts.grammar.Submit(std::move(job)); }),
       engine([this](EngineOrder&& order) {
         return SendToEngine(parts.engine, std::move(order));
       }) {}

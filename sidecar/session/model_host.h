@@ -19,11 +19,12 @@
 #include "sidecar/chat/tokenizer.h"
 #include "sidecar/chat/wire_format.h"
 #include "sidecar/engine/engine.h"
+#include "sidecar/session/grammar_thread.h"
 #include "sidecar/session/kv_lease.h"
-#include "sidecar/session/kv_queue.h"
 #include "sidecar/session/outbox.h"
 #include "sidecar/session/session.h"
 #include "sidecar/session/text_thread.h"
+#include "sidecar/session/turn_queue.h"
 #include "sidecar/tier/device_tier.h"
 
 namespace kairos {
@@ -39,6 +40,7 @@ struct ModelParts {
   const WireFormat& format;    // how it writes tool calls
   const Tokenizer& tokenizer;
   TextThread& text;
+  GrammarThread& grammar;
   Engine& engine;
 };
 
@@ -64,8 +66,9 @@ struct ModelHost {
   DeviceTier device;
   KvLeaser kv;
   Outbox<TextJob> text;
+  Outbox<GrammarJob> grammar;
   Outbox<EngineOrder> engine;
-  KvQueue waiting_kv;                         // turns without slots
+  TurnQueue waiting_kv;                         // turns without slots
   std::unordered_map<uint32_t, KvHeld> held;  // by attachment
 };
 

@@ -146,6 +146,7 @@ void SessionOperations::Create(Request& request, OperationReply reply) {
   Session& session = **created;
   Bind(session, *host);
   session.record.label = std::move(request.label);
+  session.record.flags = request.session_flags;
   session.record.fidelity = request.fidelity;
   session.record.priority = request.priority;
   session.record.ttl_seconds = request.ttl_seconds;
@@ -175,6 +176,7 @@ void SessionOperations::Fork(Request& request, Session& session, OperationReply 
   SessionRecord& record = child.record;
   record.model = session.record.model;
   record.label = session.record.label;
+  record.flags = session.record.flags;
   record.fidelity = session.record.fidelity;
   record.priority = session.record.priority;
   record.ttl_seconds = session.record.ttl_seconds;
@@ -555,6 +557,7 @@ kairos_session_t SessionOperations::Describe(const Session& session) const {
   out.used_unix_ms = record.used_unix_ms;
   out.parent_id = record.parent.value;
   out.fidelity = record.fidelity;
+  out.flags = record.flags;
   out.label_size = static_cast<uint32_t>(std::min(record.label.size(), sizeof(out.label)));
   CopyText(record.label, out.label, sizeof(out.label));
   if (out.phase == KAIROS_PHASE_WAITING_TOOL) {

@@ -11,8 +11,8 @@
 namespace kairos {
 
 TextThread::TextThread(const ChatRenderer& renderer, const Tokenizer& tokenizer,
-                       const WireFormat& format, GrammarCompiler& compiler)
-    : renderer_(renderer), tokenizer_(tokenizer), format_(format), compiler_(compiler) {}
+                       const WireFormat& format)
+    : renderer_(renderer), tokenizer_(tokenizer), format_(format) {}
 
 bool TextThread::Submit(TextJob&& job) {
   if (!jobs_.TryPush(std::move(job))) return false;
@@ -21,6 +21,9 @@ bool TextThread::Submit(TextJob&& job) {
 }
 
 bool TextThread::DoWork() {
+  while (std::optional<KeptGrammar> kept = kept_.TryPop()) {
+    grammars_.Keep(std::move(kept->grammar), std::move(kept->compiled));
+  }
   std::optional<TextJob> job = jobs_.TryPop();
   if (!job) return false;
   TextResult result = Run(*job);
@@ -30,7 +33,7 @@ bool TextThread::DoWork() {
   return true;
 }
 
-TextResult TextThread::Run(const TextJob& job) const {
+TextResult TextThread::Run(const TextJob& job) {
   TextResult result;
   result.ticket = job.ticket;
   ReplyRules rules = job.rules;
@@ -40,7 +43,7 @@ TextResult TextThread::Run(const TextJob& job) const {
 }
 
 void TextThread::Constrain(const ReplyRules& rules, const std::string& tools_json,
-                           TextResult* result) const {
+                           TextResult* result) {
   const auto kind_of = [this](std::string_view marker) {
     const EncodeResult encoded = tokenizer_.Encode(marker, true);
     if (encoded.tokens.size() != 1) return MarkerKind::kText;
@@ -49,24 +52,14 @@ void TextThread::Constrain(const ReplyRules& rules, const std::string& tools_jso
   };
   Result<ReplyGrammar> reply =
       WriteReplyGrammar(format_, rules, tools_json, kind_of, &result->error);
-  if (reply.ok() && reply->grammar.empty()) return;
-  Status status = reply.status();
-  if (reply.ok()) {
-    Result<std::unique_ptr<TokenConstraint>> made =
-        compiler_.Compile(reply->grammar, reply->is_prose, &result->error);
-    if (made.ok()) {
-      result->constraint = made.Take();
-      return;
-    }
-    status = made.status();
-    for (const ReplyGrammar::Part& part : reply->parts) {
-      std::string words;
-      if (compiler_.Compile(part.grammar, false, &words).ok()) continue;
-      result->error = part.label + ": " + words;
-      break;
-    }
+  if (!reply.ok()) {
+    result->status =
+        Status(reply.status().code(), reply.status().message(), KAIROS_DETAIL_GRAMMAR);
+    return;
   }
-  result->status = Status(status.code(), status.message(), KAIROS_DETAIL_GRAMMAR);
+  if (reply->grammar.empty()) return;
+  result->constraint = grammars_.Start(reply->grammar);
+  if (result->constraint == nullptr) result->to_compile = reply.Take();
 }
 
 void TextThread::Render(const TextJob& job, TextResult* result, bool* in_reasoning) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Renders, tokenizes and compiles grammars for the conductor, on private copies, so that a very
-// long prompt stalls nobody.
+// Renders, tokenizes and writes the grammars of replies for the conductor, on private copies, so
+// that a very long prompt stalls nobody. Grammars that were compiled lately begin here at once;
+// others are for the grammar thread.
 // Owner: text thread runs DoWork(); Submit and Poll are the conductor's.
 #pragma once
 
@@ -8,6 +9,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/spsc_queue.h"
@@ -30,6 +33,12 @@ struct TextJob {
   ReplyRules rules;
 };
 
+// A grammar to have at hand from now on.
+struct KeptGrammar {
+  std::string grammar;
+  std::unique_ptr<CompiledGrammar> compiled;
+};
+
 struct TextResult {
   uint64_t ticket = 0;
   Status status;
@@ -39,16 +48,18 @@ struct TextResult {
   std::vector<std::string> tool_names;   // in the job's tool list
   uint64_t dropped_bytes = 0;
   bool used_fallback = false;
-  std::unique_ptr<TokenConstraint> constraint;  // or null: nothing is enforced
+  std::unique_ptr<TokenConstraint> constraint;  // or null: nothing is enforced, or not compiled yet
+  ReplyGrammar to_compile;                      // then; otherwise without a grammar
 };
 
 class TextThread {
  public:
-  TextThread(const ChatRenderer& renderer, const Tokenizer& tokenizer, const WireFormat& format,
-             GrammarCompiler& compiler);
+  TextThread(const ChatRenderer& renderer, const Tokenizer& tokenizer, const WireFormat& format);
 
   // Conductor only; false when full.
   [[nodiscard]] bool Submit(TextJob&& job);
+  // Conductor only. It is dropped where too many come at once: whoever needs it compiles it anew.
+  void Keep(KeptGrammar&& kept) { std::ignore = kept_.TryPush(std::move(kept)); }
   std::optional<TextResult> Poll() { return results_.TryPop(); }
   void SetResultWaker(Waker* waker) { result_waker_ = waker; }
 
@@ -57,17 +68,17 @@ class TextThread {
   Waker& waker() { return waker_; }
 
  private:
-  TextResult Run(const TextJob& job) const;
+  TextResult Run(const TextJob& job);
   void Render(const TextJob& job, TextResult* result, bool* in_reasoning) const;
-  void Constrain(const ReplyRules& rules, const std::string& tools_json,
-                 TextResult* result) const;
+  void Constrain(const ReplyRules& rules, const std::string& tools_json, TextResult* result);
   std::vector<uint32_t> TokenEnds(const RenderedPrompt& prompt, const EncodeResult& encoded) const;
 
   const ChatRenderer& renderer_;
   const Tokenizer& tokenizer_;
   const WireFormat& format_;
-  GrammarCompiler& compiler_;
+  GrammarCache grammars_;
   SpscQueue<TextJob> jobs_{1024};
+  SpscQueue<KeptGrammar> kept_{64};
   SpscQueue<TextResult> results_{1024};
   Waker waker_;
   Waker* result_waker_ = nullptr;

@@ -4,7 +4,7 @@
 //
 //   kAdmitted -> kQueued -> kRestoring -> kRendering -> kGenerating -> kCommitting -> (gone)
 //                                             |              ^
-//                                             +-> kWaitingKv-+
+//                                             +-> kCompiling, kWaitingKv: neither, one or both
 //
 // 1. A session has at most one turn past kQueued.
 // 2. The session's head changes only when the catalog has acknowledged the commit. A turn that
@@ -22,6 +22,7 @@
 #include "sidecar/chat/tokenizer.h"
 #include "sidecar/context/context_filter.h"
 #include "sidecar/engine/sequence.h"
+#include "sidecar/grammar/reply_grammar.h"
 #include "sidecar/ingress/request.h"
 #include "sidecar/session/history_match.h"
 #include "sidecar/session/kv_lease.h"
@@ -36,6 +37,7 @@ enum class TurnPhase : int32_t {
   kQueued,      // behind the session's open turn
   kRestoring,   // head version is being read
   kRendering,   // text thread
+  kCompiling,   // grammar thread
   kWaitingKv,   // no slots now
   kGenerating,  // in the engine
   kCommitting,  // in the catalog
@@ -67,6 +69,7 @@ struct Turn {
   std::vector<uint32_t> added_ends;  // token log sizes after each added message
   std::vector<TokenId> tokens;       // the context
   std::shared_ptr<TokenConstraint> constraint;
+  ReplyGrammar to_compile;           // until the grammar thread has it
 
   // Generate.
   KvLease lease;
@@ -76,6 +79,7 @@ struct Turn {
   std::string text;                  // as generated, markup too; with what of it the prompt opened
   std::vector<ReplyPart> told;       // of it, to the client
   std::vector<TokenId> generated;
+  std::vector<TokenId> answer;       // of these, what the log keeps
   FinishCause cause = FinishCause::kPrefilled;
   std::string waiting_for;           // first tool called
 

@@ -23,10 +23,13 @@ int FinishNumber(FinishCause cause) {
     case FinishCause::kCancelled: return KAIROS_FINISH_CANCELLED;
     case FinishCause::kDeadline: return KAIROS_FINISH_DEADLINE;
     case FinishCause::kPrefilled:
-    case FinishCause::kConstraintFailed: return KAIROS_FINISH_NONE;
+    case FinishCause::kConstraintFailed:
+    case FinishCause::kDeadEnd: return KAIROS_FINISH_NONE;
   }
   return KAIROS_FINISH_NONE;
 }
+
+constexpr std::string_view kWhiteSpace = " \t\r\n";
 
 bool IsCut(FinishCause cause) {
   return cause == FinishCause::kCancelled || cause == FinishCause::kDeadline;
@@ -52,7 +55,7 @@ bool EndsWith(const Tokenizer& tokenizer, std::span<const TokenId> tokens, std::
   std::string end;
   const size_t most = std::min<size_t>(tokens.size(), text.size() + 4);
   for (const TokenId token : tokens.last(most)) end += tokenizer.TokenBytes(token, true);
-  end.resize(end.find_last_not_of(" \t\r\n") + 1);
+  end.resize(end.find_last_not_of(kWhiteSpace) + 1);
   return end.ends_with(text);
 }
 
@@ -234,13 +237,13 @@ void TurnPipeline::RetryWaitingKv() {
 void TurnPipeline::RetryWaitingKv(ModelHost& host) {
   host.waiting_kv.Run([this](uint64_t id) {
     Turn* turn = FindTurn(id);
-    if (turn == nullptr || turn->phase != TurnPhase::kWaitingKv) return KvQueue::Outcome::kDone;
+    if (turn == nullptr || turn->phase != TurnPhase::kWaitingKv) return TurnQueue::Outcome::kDone;
     Session& session = SessionOf(*turn);
-    if (IsOverShare(*turn, session)) return KvQueue::Outcome::kOverShare;
+    if (IsOverShare(*turn, session)) return TurnQueue::Outcome::kOverShare;
     Generate(*turn, session);
     turn = FindTurn(id);
     const bool waits = turn != nullptr && turn->phase == TurnPhase::kWaitingKv;
-    return waits ? KvQueue::Outcome::kNoRoom : KvQueue::Outcome::kDone;
+    return waits ? TurnQueue::Outcome::kNoRoom : TurnQueue::Outcome::kDone;
   });
 }
 
@@ -330,14 +333,59 @@ void TurnPipeline::OnFinished(Turn& turn, EngineEvent& event) {
   std::vector<TokenId> log = turn.tokens;
   log.insert(log.end(), turn.generated.begin(), turn.generated.end());
   KAIROS_CHECK(event.computed <= log.size());
-  Settle(turn, session, std::span(log).first(event.computed));
+  turn.answer = turn.generated;
+  const bool dropped = (session.record.flags & KAIROS_SESSION_DROP_REASONING) != 0 &&
+                       turn.ask().tokens.empty() && DropReasoning(turn);
+  const auto prompt = static_cast<uint32_t>(turn.tokens.size());
+  const uint32_t kept = dropped ? KvLeaser::Keepable(event.computed, prompt) : event.computed;
+  Settle(turn, session, std::span(log).first(kept));
+  session.truncated = dropped;
+  if (event.cause == FinishCause::kDeadEnd) {
+    return Fail(turn, Code::kInvalidArgument, KAIROS_DETAIL_GRAMMAR,
+                fmt::format("after {} tokens nothing that the schema or constraint allows can "
+                            "follow", turn.generated.size()));
+  }
   if (event.cause == FinishCause::kConstraintFailed) {
     return Fail(turn, Code::kResourceExhausted, KAIROS_DETAIL_GRAMMAR,
-                fmt::format("after {} tokens the grammar leaves no way to go on, or its work "
-                            "limits were reached; simplify the schema or constraint",
-                            turn.generated.size()));
+                fmt::format("after {} tokens the grammar's work limits were reached; simplify the "
+                            "schema or constraint", turn.generated.size()));
   }
   CommitOrDiscard(turn, session);
+}
+
+// Takes what the model thought out of what the log keeps of its answer; false where there is none.
+// Where the prompt opened the reasoning, the log has both markers and nothing between them.
+bool TurnPipeline::DropReasoning(Turn& turn) const {
+  const ModelHost& host = *turn.host;
+  const Tokenizer& tokenizer = host.parts.tokenizer;
+  const std::string_view open = host.parts.format.reasoning_open;
+  const std::string_view close = host.parts.format.reasoning_close;
+  if (open.empty() || turn.generated.empty()) return false;
+  const bool in_prompt = EndsWith(tokenizer, turn.tokens, open);
+  std::string bytes;
+  for (const TokenId token : turn.generated) bytes += tokenizer.TokenBytes(token, true);
+  const size_t begin = std::min(bytes.find_first_not_of(kWhiteSpace), bytes.size());
+  if (!in_prompt && !std::string_view(bytes).substr(begin).starts_with(open)) return false;
+  size_t end = std::min(bytes.find(close), bytes.size());  // of it, in bytes
+  if (!in_prompt && end < bytes.size()) {
+    end = std::min(bytes.find_first_not_of(kWhiteSpace, end + close.size()), bytes.size());
+  }
+  // Where a token spans the end, what is behind it in that token becomes tokens of its own.
+  size_t first = 0;
+  size_t at = 0;
+  while (at < end) at += tokenizer.TokenBytes(turn.generated[first++], true).size();
+  turn.answer = tokenizer.Encode(std::string_view(bytes).substr(end, at - end), false).tokens;
+  turn.answer.insert(turn.answer.end(), turn.generated.begin() + static_cast<ptrdiff_t>(first),
+                     turn.generated.end());
+  const size_t cut = std::min(turn.text.find(close), turn.text.size());
+  if (in_prompt) {
+    turn.text.replace(open.size(), cut - open.size(), "");
+  } else {
+    const size_t behind = cut < turn.text.size() ? cut + close.size() : cut;
+    turn.text.erase(0, std::min(turn.text.find_first_not_of(kWhiteSpace, behind),
+                                turn.text.size()));
+  }
+  return true;
 }
 
 // ---- Commit ------------------------------------------------------------------------------------
@@ -377,7 +425,7 @@ void TurnPipeline::Commit(Turn& turn, Session& session) {
   delta.kept_tokens = turn.match.kept_tokens;
   delta.kept_messages = turn.match.kept_messages;
   delta.tokens.assign(turn.tokens.begin() + delta.kept_tokens, turn.tokens.end());
-  delta.tokens.insert(delta.tokens.end(), turn.generated.begin(), turn.generated.end());
+  delta.tokens.insert(delta.tokens.end(), turn.answer.begin(), turn.answer.end());
   for (size_t i = 0; i < turn.added.size(); ++i) {
     MessageRecord record;
     record.message = turn.added[i];
@@ -385,7 +433,7 @@ void TurnPipeline::Commit(Turn& turn, Session& session) {
                                                   : static_cast<uint32_t>(turn.tokens.size());
     delta.messages.push_back(std::move(record));
   }
-  const uint64_t log_tokens = turn.tokens.size() + turn.generated.size();
+  const uint64_t log_tokens = turn.tokens.size() + turn.answer.size();
   if (turn.cause != FinishCause::kPrefilled) {
     MessageRecord answer;
     answer.message.role = turn.ask().tokens.empty() ? "assistant" : "raw";
@@ -442,7 +490,7 @@ void TurnPipeline::OnCommitted(Turn& turn, JournalResult& result) {
   head.parent = head.version;
   head.version = Version{turn.final.version};
   head.tokens = std::move(turn.tokens);
-  head.tokens.insert(head.tokens.end(), turn.generated.begin(), turn.generated.end());
+  head.tokens.insert(head.tokens.end(), turn.answer.begin(), turn.answer.end());
   head.messages.resize(turn.match.kept_messages);
   for (size_t i = 0; i < turn.added.size(); ++i) {
     head.messages.push_back(MessageRecord{std::move(turn.added[i]), turn.added_ends[i], false});
@@ -649,6 +697,9 @@ void TurnPipeline::CancelTurn(Turn& turn) {
                   late ? "the deadline passed before the turn began"
                        : "cancelled before the turn began");
     }
+    case TurnPhase::kCompiling:
+      turn.host->grammar.Send({turn.id, turn.request.attachment, {}});
+      return EndRender(turn, SessionOf(turn));
     case TurnPhase::kWaitingKv:
       return Generate(turn, SessionOf(turn));
     case TurnPhase::kGenerating: {

@@ -342,6 +342,7 @@ void TurnPipeline::OnText(TextResult&& result, uint64_t now_ns) {
                 result.error.empty() ? result.status.message() : result.error);
   }
   turn->constraint = std::move(result.constraint);
+  turn->to_compile = std::move(result.to_compile);
   if (!turn->ask().tokens.empty()) return ComposeRaw(*turn, SessionOf(*turn));
   turn->tool_names = std::move(result.tool_names);
   Compose(*turn, SessionOf(*turn), result);
@@ -398,6 +399,25 @@ void TurnPipeline::Compose(Turn& turn, Session& session, TextResult& rendered) {
   for (const uint32_t end : rendered.message_ends) {
     turn.added_ends.push_back(offset + std::max(end, skipped) - skipped);
   }
+  if (turn.to_compile.grammar.empty() || turn.cancel) return EndRender(turn, session);
+  turn.phase = TurnPhase::kCompiling;
+  turn.host->grammar.Send({turn.id, turn.request.attachment, std::move(turn.to_compile)});
+}
+
+void TurnPipeline::OnGrammar(GrammarResult&& result, uint64_t now_ns) {
+  now_ns_ = now_ns;
+  Turn* turn = FindTurn(result.ticket);
+  // It may have been cancelled while the grammar was compiled.
+  if (turn == nullptr || turn->phase != TurnPhase::kCompiling) return;
+  if (!result.status.ok()) {
+    return Fail(*turn, result.status.code(), result.status.detail(),
+                result.error.empty() ? result.status.message() : result.error);
+  }
+  turn->constraint = std::move(result.constraint);
+  EndRender(*turn, SessionOf(*turn));
+}
+
+void TurnPipeline::EndRender(Turn& turn, Session& session) {
   turn.Mark(KAIROS_STAGE_RENDER, now_ns_);
   Generate(turn, session);
 }

@@ -77,6 +77,7 @@ class TurnPipeline {
   void Admit(Request&& request, uint64_t now_ns);
   void OnJournal(JournalResult&& result, uint64_t now_ns);
   void OnText(TextResult&& result, uint64_t now_ns);
+  void OnGrammar(GrammarResult&& result, uint64_t now_ns);
   void OnEngine(EngineEvent&& event, uint64_t now_ns);
 
   void Cancel(AttachmentId attachment, RequestId request, uint64_t now_ns);
@@ -115,12 +116,14 @@ class TurnPipeline {
   void Render(Turn& turn, Session& session);
   void Compose(Turn& turn, Session& session, TextResult& rendered);
   void ComposeRaw(Turn& turn, Session& session);
+  void EndRender(Turn& turn, Session& session);
   static ReplyRules RulesOf(const Turn& turn);
   void Generate(Turn& turn, Session& session);
   void Submit(Turn& turn, Session& session, uint32_t max_new);
   void AccountReuse(Turn& turn, const Session& session);
   void OnToken(Turn& turn, EngineEvent& event);
   void OnFinished(Turn& turn, EngineEvent& event);
+  bool DropReasoning(Turn& turn) const;
   void RecordToolCalls(Turn& turn);
   void CommitOrDiscard(Turn& turn, Session& session);
   void Commit(Turn& turn, Session& session);

@@ -21,7 +21,7 @@ namespace kairos {
 
 namespace {
 
-constexpr int64_t kFormat = 1;
+constexpr int64_t kFormat = 2;
 constexpr int64_t kApplicationId = 0x4b414952;  // "KAIR"
 constexpr int64_t kChainMax = 32;
 // Stored replies are pruned once in so many commits: counting them each time would cost more.
@@ -31,14 +31,14 @@ constexpr int64_t kFreePagesMin = 1024;
 
 constexpr const char* kSchema = R"(
   PRAGMA application_id = 1262569810;
-  PRAGMA user_version = 1;
+  PRAGMA user_version = 2;
   CREATE TABLE session(
     id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, name_space TEXT NOT NULL, label TEXT NOT NULL,
     fidelity INTEGER NOT NULL, priority INTEGER NOT NULL, ttl_seconds INTEGER NOT NULL,
     created_unix_ms INTEGER NOT NULL, used_unix_ms INTEGER NOT NULL, parent INTEGER NOT NULL,
     model TEXT NOT NULL, head INTEGER NOT NULL, oldest INTEGER NOT NULL, newest INTEGER NOT NULL,
     token_count INTEGER NOT NULL, message_count INTEGER NOT NULL, phase INTEGER NOT NULL,
-    waiting_for TEXT NOT NULL) STRICT;
+    waiting_for TEXT NOT NULL, flags INTEGER NOT NULL DEFAULT 0) STRICT;
   CREATE TABLE version(
     session INTEGER NOT NULL, version INTEGER NOT NULL, parent INTEGER NOT NULL,
     record INTEGER NOT NULL, PRIMARY KEY(session, version)) STRICT, WITHOUT ROWID;
@@ -60,6 +60,12 @@ constexpr const char* kSchema = R"(
   CREATE INDEX reply_by_session ON reply(session);
   CREATE INDEX reply_by_uid ON reply(uid, sequence);
   CREATE INDEX reply_by_age ON reply(created_unix_ms);
+)";
+
+// What format 1 lacks.
+constexpr const char* kFromFormat1 = R"(
+  ALTER TABLE session ADD COLUMN flags INTEGER NOT NULL DEFAULT 0;
+  PRAGMA user_version = 2;
 )";
 
 Status Damaged(const char* message) {
@@ -105,7 +111,7 @@ Status PrepareAll(SqliteDatabase& database, Statements* s) {
   } table[] = {
       {&s->load_sessions, "SELECT * FROM session ORDER BY created_unix_ms, id"},
       {&s->insert_session,
-       "INSERT INTO session VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+       "INSERT INTO session VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
       {&s->select_session, "SELECT head, newest, model FROM session WHERE id = ?"},
       {&s->update_session,
        "UPDATE session SET used_unix_ms = ?2, head = ?3, oldest = ?4, newest = ?3,"
@@ -273,6 +279,7 @@ Result<std::vector<SessionRecord>> SqliteCatalog::LoadSessions() {
     record.message_count = query.Unsigned(15);
     record.phase = static_cast<int32_t>(query.Integer(16));
     record.waiting_for = query.Text(17);
+    record.flags = static_cast<uint32_t>(query.Unsigned(18));
   }
 }
 
@@ -281,7 +288,7 @@ Status SqliteCatalog::InsertSession(const SessionRecord& r) {
       SqliteQuery(sql_.insert_session, r.id.value, r.uid, std::string_view(r.name_space),
                   std::string_view(r.label), r.fidelity, r.priority, r.ttl_seconds,
                   r.created_unix_ms, r.used_unix_ms, r.parent.value, std::string_view(r.model), 0,
-                  0, 0, 0, 0, r.phase, std::string_view(r.waiting_for))
+                  0, 0, 0, 0, r.phase, std::string_view(r.waiting_for), r.flags)
           .Run();
   if (status.code() == Code::kAlreadyExists) {
     return {Code::kAlreadyExists, "session id is taken"};
@@ -728,6 +735,12 @@ Status CheckFormat(SqliteDatabase& database, std::string* error) {
     return {Code::kFailedPrecondition, "session catalog has a newer format", format};
   }
   if (format == kFormat) return {};
+  if (format == 1) {
+    SqliteTransaction transaction(database);
+    KAIROS_RETURN_IF_ERROR(transaction.begun());
+    KAIROS_RETURN_IF_ERROR(database.Execute(kFromFormat1));
+    return transaction.Commit();
+  }
   *error = "has format " + std::to_string(format) + ", which never was";
   return Damaged("session catalog file is damaged");
 }

@@ -32,6 +32,7 @@ struct SessionRecord {
   uint64_t message_count = 0;
   int32_t phase = 0;             // KAIROS_PHASE_*
   std::string waiting_for;       // tool name
+  uint32_t flags = 0;            // KAIROS_SESSION_*
 };
 
 struct MessageRecord {

@@ -193,9 +193,31 @@ def tool_stream_seeds():
     return {name: bytes([family, 7]) + reply.encode() for name, (family, reply) in replies.items()}
 
 
+def grammar_seeds():
+    """A kind, and what a client says of a reply."""
+    tools, schema, regex, lark = range(4)
+    seventh = '"$schema": "http://json-schema.org/draft-07/schema#"'
+    texts = {
+        "tools": (tools, '[{"name": "f", "parameters": {"type": "object", "properties": {"a": '
+                         '{"type": "integer", "minimum": 1}}, "required": ["a"]}}]'),
+        "object": (schema, '{"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}, '
+                           '"$defs": {"b": {"enum": [1, "x", null]}}, "required": ["a"]}'),
+        "draft_07": (schema, '{' + seventh + ', "items": [{"const": 1}, {"type": "string", '
+                             '"pattern": "^[a-z]{2,5}$"}], "additionalItems": false}'),
+        "draft_04": (schema, '{"$schema": "http://json-schema.org/draft-04/schema", "type": '
+                             '"number", "minimum": 0.5, "exclusiveMinimum": true}'),
+        "any_of": (schema, '{"anyOf": [{"type": "array", "minItems": 2, "items": {"format": '
+                           '"date"}}, {"patternProperties": {"^k": {"type": "boolean"}}}]}'),
+        "regex": (regex, "(yes|no)[0-9]{2,4}\\d*(?i:end)?"),
+        "lark": (lark, 'start: a+ B // text\na: "x"{2} | /[a-c]+/\nB: "d" C?\nC: "e" & /./\n'),
+    }
+    return {name: bytes([kind]) + text.encode() for name, (kind, text) in texts.items()}
+
+
 def main():
     groups = {"gguf": gguf_seeds(), "ring": ring_seeds(), "request": request_seeds(),
-              "control": control_seeds(), "tool_stream": tool_stream_seeds(), **text_seeds()}
+              "control": control_seeds(), "tool_stream": tool_stream_seeds(),
+              "grammar": grammar_seeds(), **text_seeds()}
     for group, seeds in groups.items():
         folder = CORPUS / f"{group}_fuzz"
         folder.mkdir(parents=True, exist_ok=True)

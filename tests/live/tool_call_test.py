@@ -4,7 +4,9 @@
 as the dialogue went before, so it is shown calls until it writes one."""
 from __future__ import annotations
 
+import os
 import pathlib
+import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -64,6 +66,29 @@ class ToolCalls(live_daemon.LiveTest):
         resent.read()
         self.assertIsNone(resent.result.first_difference)
         self.assertEqual(resent.result.usage.recomputed_tokens, 0)
+
+    def test_a_session_keeps_reasoning_or_drops_it_as_it_was_made(self) -> None:
+        sidecar = self.client()
+        thinks = Generation(max_tokens=64, temperature=0,
+                            regex="<think>[a-z][a-z ]{40,60}</think>[a-z]{3,6}")
+        tokens: list[int] = []
+        for drops in (False, True):
+            session = sidecar.create_session(drop_reasoning=drops)
+            self.assertEqual(session.stat().drop_reasoning, drops)
+            events = list(session.turn("Hello.", generation=thinks))
+            thought = "".join(event.text for event in events
+                              if isinstance(event, kairos.ReasoningEvent))
+            answer = told(events)[-1]
+            self.assertGreaterEqual(len(thought), 40)
+            kept = session.messages()[-1]["content"]
+            self.assertEqual(kept, answer if drops else f"<think>{thought}</think>{answer}")
+            tokens.append(session.stat().token_count)
+            session.turn("Again.", generation=Generation(max_tokens=2)).read()
+            shown = subprocess.run(
+                [os.environ["KAIROSCTL"], "--control", self.daemon.control, "--json", "session",
+                 "show", f"{session.id:016x}"], capture_output=True, text=True, check=True)
+            self.assertIn('"reasoning":"' + ("dropped" if drops else "kept"), shown.stdout)
+        self.assertLess(tokens[1], tokens[0])
 
 
 if __name__ == "__main__":

@@ -28,11 +28,14 @@ class SidecarSim {
   };
 
   // The default model is "tiny"; with `two_models` there is also "other", which has other tokens.
-  explicit SidecarSim(uint32_t kv_slots = 512, bool two_models = false) : kv_slots_(kv_slots) {
+  // Without `chat_template` messages are rendered as ChatML.
+  explicit SidecarSim(uint32_t kv_slots = 512, bool two_models = false,
+                      const std::string& chat_template = "")
+      : kv_slots_(kv_slots) {
     char path[] = "/tmp/kairos-sim.XXXXXX";
     folder_ = mkdtemp(path);
-    models_.push_back(std::make_unique<SimModel>("tiny", "z"));
-    if (two_models) models_.push_back(std::make_unique<SimModel>("other", "l"));
+    models_.push_back(std::make_unique<SimModel>("tiny", "z", chat_template));
+    if (two_models) models_.push_back(std::make_unique<SimModel>("other", "l", chat_template));
     Boot();
   }
   ~SidecarSim() {
@@ -91,6 +94,7 @@ class SidecarSim {
     conductor_->DoWork(now_ns_);
     for (const auto& model : models_) {
       if (model->text != nullptr) model->text->DoWork();
+      if (model->grammar != nullptr && !compiler_stalls) model->grammar->DoWork();
     }
     journal_->DoWork();
     for (const auto& model : models_) {
@@ -158,17 +162,19 @@ class SidecarSim {
   Conductor& conductor() { return *conductor_; }
   TokenId end_token() const { return models_[0]->end_token; }
   int detached = 0;
+  bool compiler_stalls = false;  // as with a grammar that takes long
 
  private:
   struct SimModel {
     // `letter` twice is one token.
-    SimModel(std::string model_name, const std::string& letter) : name(std::move(model_name)) {
+    SimModel(std::string model_name, const std::string& letter, const std::string& chat_template)
+        : name(std::move(model_name)) {
       vocabulary.AddMerge(letter, letter);  // a vocabulary without merges is refused
       vocabulary.Add("<|im_start|>", TokenKind::kControl);
       end_token = vocabulary.Add("<|im_end|>", TokenKind::kControl);
       std::string error;
       tokenizer = vocabulary.Build();
-      renderer = ChatRenderer::Create("", "", "<|im_end|>", &error).Take();
+      renderer = ChatRenderer::Create(chat_template, "", "<|im_end|>", &error).Take();
     }
 
     std::string name;
@@ -178,6 +184,7 @@ class SidecarSim {
     std::unique_ptr<ChatRenderer> renderer;
     std::unique_ptr<GrammarCompiler> grammars;
     std::unique_ptr<TextThread> text;
+    std::unique_ptr<GrammarThread> grammar;
     std::unique_ptr<FakeEngine> engine;
   };
 
@@ -185,13 +192,13 @@ class SidecarSim {
     std::string error;
     const WireFormat& format = WireFormatOf(WireFamily::kChatMl);
     model.grammars = GrammarCompiler::Create(*model.tokenizer, &error).Take();
-    model.text = std::make_unique<TextThread>(*model.renderer, *model.tokenizer, format,
-                                              *model.grammars);
+    model.text = std::make_unique<TextThread>(*model.renderer, *model.tokenizer, format);
+    model.grammar = std::make_unique<GrammarThread>(*model.grammars);
     model.engine = std::make_unique<FakeEngine>(model.end_token);
     return {model.name, "print of " + model.name, "{\"name\":\"" + model.name + "\"}",
             4096,       kv_slots_,                1024,
             format,     *model.tokenizer,         *model.text,
-            *model.engine};
+            *model.grammar, *model.engine};
   }
 
   void Boot() {
@@ -220,6 +227,7 @@ class SidecarSim {
     for (const auto& model : models_) {
       model->engine.reset();
       model->text.reset();
+      model->grammar.reset();
     }
     journal_.reset();
   }

@@ -175,5 +175,77 @@ TEST(ToolCallSim, IdsOfCallsAreNotUsedTwiceInASession) {
   EXPECT_NE(Told(Say(sim, kCall, session)).find("call_3_0"), std::string::npos);
 }
 
+SessionId Create(SidecarSim& sim, uint32_t flags, int32_t fidelity = 0) {
+  Request request = SidecarSim::Operation(RequestKind::kSessionCreate, SessionId{});
+  request.session_flags = flags;
+  request.fidelity = fidelity;
+  return sim.Run(std::move(request)).last()->session;
+}
+
+// What is dropped is as if it had never been said: the next turns have the same prompts.
+TEST(ToolCallSim, ASessionThatDropsReasoningKeepsTheAnswerAlone) {
+  const std::string thoughts[] = {"hm", std::string(100, 'h'), ""};
+  for (const int32_t fidelity : {KAIROS_FIDELITY_DEFAULT, KAIROS_FIDELITY_EXACT}) {
+    for (const std::string& thought : thoughts) {
+      SidecarSim drops;
+      SidecarSim plain;
+      const SessionId a = Create(drops, KAIROS_SESSION_DROP_REASONING, fidelity);
+      const SessionId b = Create(plain, 0, fidelity);
+      for (int turn = 0; turn < 4; ++turn) {
+        const auto& said = Say(drops, "<think>" + thought + "</think>\n\nyes, twice", a);
+        const auto& bare = Say(plain, "yes, twice", b);
+
+        ASSERT_TRUE(said.final());
+        EXPECT_EQ(Told(said),
+                  (thought.empty() ? "" : "\nreasoning " + thought) + "\ntext yes, twice");
+        EXPECT_EQ(said.figures().prompt_tokens, bare.figures().prompt_tokens);
+        EXPECT_EQ(said.figures().prompt_tokens, said.figures().new_tokens +
+                                                    said.figures().reused_tokens +
+                                                    said.figures().recomputed_tokens);
+        EXPECT_EQ(said.figures().reused_tokens > 0, turn > 0 && turn != 2) << turn;
+        EXPECT_EQ(drops.Messages(a), plain.Messages(b));
+        if (turn == 1) drops.Restart();  // the catalog knows of it
+      }
+    }
+  }
+}
+
+// Templates that open the reasoning in the prompt leave the markers of it.
+TEST(ToolCallSim, ReasoningThatThePromptOpenedIsDroppedFromBetweenItsMarkers) {
+  SidecarSim sim(512, false,
+                 "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+                 "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>"
+                 "{% endif %}");
+  const SessionId session = Create(sim, KAIROS_SESSION_DROP_REASONING);
+  for (int turn = 0; turn < 3; ++turn) {
+    const auto& said = Say(sim, "hm, or so</think>yes", session);
+    ASSERT_TRUE(said.final());
+    EXPECT_EQ(Told(said), "\nreasoning hm, or so\ntext yes");
+  }
+  const std::string messages = sim.Messages(session);
+  EXPECT_EQ(messages.find("hm"), std::string::npos) << messages;
+  EXPECT_NE(messages.find(R"("<think></think>yes")"), std::string::npos) << messages;
+}
+
+TEST(ToolCallSim, AnAnswerThatIsAllReasoningLeavesNothingWhereItIsDropped) {
+  SidecarSim sim;
+  const SessionId session = Create(sim, KAIROS_SESSION_DROP_REASONING);
+  const auto& said = Say(sim, "<think>and so on", session);
+  ASSERT_TRUE(said.final());
+  EXPECT_NE(sim.Messages(session).find(R"("content":"")"), std::string::npos)
+      << sim.Messages(session);
+  EXPECT_TRUE(Say(sim, "yes", session).final());
+}
+
+TEST(ToolCallSim, ForksDropReasoningAsTheirSourceDoes) {
+  SidecarSim sim;
+  const SessionId session = Create(sim, KAIROS_SESSION_DROP_REASONING);
+  ASSERT_TRUE(Say(sim, "<think>hm</think>yes", session).final());
+  const SessionId fork =
+      sim.Run(SidecarSim::Operation(RequestKind::kSessionFork, session)).last()->session;
+  ASSERT_TRUE(Say(sim, "<think>ho</think>no", fork).final());
+  EXPECT_EQ(sim.Messages(fork).find("think"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace kairos

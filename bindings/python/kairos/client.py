@@ -82,12 +82,15 @@ class Client:
     # -- sessions --
 
     def create_session(self, *, label: str | None = None, exact: bool = False, priority: int = 0,
-                       ttl_seconds: int = 0, model: str | None = None) -> Session:
-        """`model` is the name of one that is in memory; None is the sidecar's default."""
+                       ttl_seconds: int = 0, model: str | None = None,
+                       drop_reasoning: bool = False) -> Session:
+        """`model` is the name of one that is in memory; None is the sidecar's default. With
+        `drop_reasoning`, what the model thinks is told, and not kept in the log."""
         raw = None if label is None else label.encode()
         raw_model = None if model is None else model.encode()
         options = SessionOptions()
         lib.kairos_session_options_init(ctypes.byref(options))
+        options.flags = 1 if drop_reasoning else 0
         options.fidelity = 1 if exact else 0
         options.priority = priority
         options.ttl_seconds = ttl_seconds

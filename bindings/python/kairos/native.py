@@ -43,7 +43,7 @@ class SessionStruct(ctypes.Structure):
         ("message_count", c_uint64), ("kv_bytes", c_uint64), ("created_unix_ms", c_uint64),
         ("used_unix_ms", c_uint64), ("parent_id", c_uint64), ("fidelity", c_int32),
         ("label_size", c_uint32), ("label", c_char * 128), ("waiting_for", c_char * 64),
-        ("model", c_char * 64),
+        ("model", c_char * 64), ("flags", c_uint32), ("reserved", c_uint32),
     ]
 
 
@@ -101,7 +101,7 @@ class FinalStruct(ctypes.Structure):
 
 # Sizes in kairos.h; a mistake in a table above must not reach the library.
 for _struct, _size in (
-    (ClientOptions, 88), (SessionOptions, 72), (SessionStruct, 352), (MessageStruct, 88),
+    (ClientOptions, 88), (SessionOptions, 72), (SessionStruct, 360), (MessageStruct, 88),
     (GenerationStruct, 112), (TurnOptions, 136), (FinalStruct, 408),
 ):
     assert ctypes.sizeof(_struct) == _size, _struct.__name__

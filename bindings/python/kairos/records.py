@@ -85,6 +85,7 @@ class SessionInfo:
     label: str
     waiting_for: str
     model: str  # empty: not in memory
+    drop_reasoning: bool = False
 
     @classmethod
     def from_struct(cls, s: SessionStruct) -> SessionInfo:
@@ -97,7 +98,7 @@ class SessionInfo:
             created_unix_ms=s.created_unix_ms, used_unix_ms=s.used_unix_ms, parent_id=s.parent_id,
             fidelity=s.fidelity, label=raw.decode("utf-8", "replace"),
             waiting_for=s.waiting_for.decode("utf-8", "replace"),
-            model=s.model.decode("utf-8", "replace"))
+            model=s.model.decode("utf-8", "replace"), drop_reasoning=bool(s.flags & 1))
 
 
 @dataclass(frozen=True)

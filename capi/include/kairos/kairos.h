@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0
- *
  * kairos.h: the C interface of KAIROS. C11, also C++; the only header a client needs.
  *
  * A *client* is one attachment of this process to the sidecar. A *session* is an agent's durable
@@ -78,7 +77,6 @@ extern "C" {
 
 typedef struct kairos_client kairos_client_t;
 typedef struct kairos_event kairos_event_t;
-
 typedef struct kairos_string { const char* data; uint64_t size; /* bytes */ } kairos_string_t;
 
 /* ---- Library ---------------------------------------------------------------------------------- */
@@ -118,6 +116,7 @@ KAIROS_API int64_t kairos_client_ping(kairos_client_t* client, uint32_t size, in
 /* ---- Sessions --------------------------------------------------------------------------------- */
 #define KAIROS_FIDELITY_DEFAULT 0 /* sealed KV blocks in INT8 */
 #define KAIROS_FIDELITY_EXACT 1   /* all KV in 16 bits */
+#define KAIROS_SESSION_DROP_REASONING 1u /* what the model thinks is told, and not kept in the log */
 #define KAIROS_PHASE_IDLE 0
 #define KAIROS_PHASE_RUNNING 1
 #define KAIROS_PHASE_WAITING_TOOL 2
@@ -126,7 +125,7 @@ KAIROS_API int64_t kairos_client_ping(kairos_client_t* client, uint32_t size, in
 
 typedef struct kairos_session_options {
   uint32_t struct_size;
-  uint32_t flags;
+  uint32_t flags;         /* KAIROS_SESSION_* */
   int32_t fidelity;       /* KAIROS_FIDELITY_* */
   int32_t priority;       /* -100..100, higher first */
   uint64_t ttl_seconds;   /* 0: no limit; deleted after this long without a turn */
@@ -153,6 +152,7 @@ typedef struct kairos_session {
   char label[128];            /* not terminated */
   char waiting_for[64];       /* tool name in KAIROS_PHASE_WAITING_TOOL, zero padded */
   char model[64];             /* name of its model, zero padded; empty: not resident */
+  uint32_t flags, reserved;   /* KAIROS_SESSION_* that it was made with */
 } kairos_session_t;
 
 KAIROS_API void kairos_session_options_init(kairos_session_options_t* options);

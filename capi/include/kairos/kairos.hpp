@@ -297,6 +297,7 @@ class Client {
   [[nodiscard]] Session CreateSession(const SessionOptions& options = {}) {
     kairos_session_options_t native;
     kairos_session_options_init(&native);
+    native.flags = options.drop_reasoning ? KAIROS_SESSION_DROP_REASONING : 0;
     native.fidelity = options.exact ? KAIROS_FIDELITY_EXACT : KAIROS_FIDELITY_DEFAULT;
     native.priority = options.priority;
     native.ttl_seconds = detail::CountOf(options.ttl, "ttl");

@@ -59,6 +59,7 @@ struct SessionOptions {
   std::string label;              // shown to operators, at most 128 bytes
   std::string model;              // name of a resident model; empty: the default
   bool exact = false;             // all KV in 16 bits
+  bool drop_reasoning = false;    // what the model thinks is told, and not kept in the log
   int32_t priority = 0;           // -100..100, higher first
   std::chrono::seconds ttl{0};    // 0: no limit; deleted after this long without a turn
 };

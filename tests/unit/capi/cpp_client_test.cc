@@ -127,6 +127,7 @@ TEST_F(CppClient, EveryOptionReachesTheLibrary) {
 TEST_F(CppClient, SessionsForkRewindAndKeepTaskContext) {
   kairos::SessionOptions options;
   options.label = "plan";
+  options.drop_reasoning = true;
   Session session = client_.CreateSession(options);
   session.Submit("one").ReadText();
   session.Submit("two").ReadText();
@@ -137,6 +138,7 @@ TEST_F(CppClient, SessionsForkRewindAndKeepTaskContext) {
   EXPECT_EQ(fork.Stat().parent_id, session.id());
   EXPECT_EQ(session.Stat().version, 1u);
   EXPECT_EQ(kairos::LabelOf(session.Stat()), "plan");
+  EXPECT_EQ(session.Stat().flags, KAIROS_SESSION_DROP_REASONING);
   EXPECT_EQ(session.SetContext(R"({"goal":"Lisbon"})"), 2u);
   EXPECT_EQ(session.Context(), R"({"goal":"Lisbon"})");
   EXPECT_EQ(ErrorOf([&] { session.SetContext("{}", 9); }).detail(), KAIROS_DETAIL_STALE_VERSION);

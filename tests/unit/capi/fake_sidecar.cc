@@ -212,6 +212,7 @@ kairos_session_t FakeSidecar::Describe(uint64_t id, const Session& session) cons
   out.version = session.version;
   out.parent_id = session.parent;
   out.message_count = session.version;
+  out.flags = session.flags;
   out.label_size = static_cast<uint32_t>(session.label.size());
   std::memcpy(out.label, session.label.data(), session.label.size());
   return out;
@@ -225,6 +226,7 @@ void FakeSidecar::HandleCreate(Connection& connection, uint64_t id, PayloadView 
   ReplyFields fields;
   fields.session_id = next_session_++;
   sessions_[fields.session_id].label = create->label;
+  sessions_[fields.session_id].flags = create->fixed.flags;
   Reply(connection, RecordType::kResult, id, fields);
 }
 

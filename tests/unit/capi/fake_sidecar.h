@@ -67,6 +67,7 @@ class FakeSidecar {
     uint64_t version = 0;
     uint64_t parent = 0;
     std::string label;
+    uint32_t flags = 0;
     std::string context = "{}";
     std::map<uint64_t, std::string> messages;  // JSON array by version
   };

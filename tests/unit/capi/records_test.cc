@@ -366,6 +366,28 @@ TEST(Records, ReplyOverTheLimitIsRefused) {
   EXPECT_EQ(EncodeReply(fields, &payload).code(), Code::kResourceExhausted);
 }
 
+TEST(Records, SessionsOfAnOlderSidecarHaveNoFlags) {
+  kairos_session_t session{};
+  session.id = 7;
+  session.flags = KAIROS_SESSION_DROP_REASONING;
+  ReplyFields fields;
+  fields.sessions = {&session, 1};
+  Payload payload;
+  ASSERT_TRUE(EncodeReply(fields, &payload).ok());
+  ASSERT_EQ(DecodeReply(RecordType::kResult, payload)->session(0).flags, session.flags);
+  WireReply fixed;
+  std::memcpy(&fixed, payload.data(), sizeof(fixed));
+  for (const uint32_t bytes : {351u, 352u}) {
+    fixed.session_bytes = fixed.sessions.size = bytes;
+    std::memcpy(payload.data(), &fixed, sizeof(fixed));
+    const Result<ReplyView> older = DecodeReply(RecordType::kResult, payload);
+    ASSERT_EQ(older.ok(), bytes == 352);
+    if (!older.ok()) continue;
+    EXPECT_EQ(older->session(0).id, 7u);
+    EXPECT_EQ(older->session(0).flags, 0u);
+  }
+}
+
 TEST(Records, SmallRequestsComeBackAsTheyWereGiven) {
   Payload payload;
   kairos_session_options_t options{};

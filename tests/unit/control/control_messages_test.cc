@@ -30,12 +30,14 @@ ControlReply FullReply() {
   session.used_unix_ms = 12;
   session.parent_id = 13;
   session.fidelity = 1;
+  session.flags = 0xffffffffu;
   session.label_size = 128;
   std::memset(session.label, 'l', sizeof(session.label));
   std::memset(session.waiting_for, 'w', sizeof(session.waiting_for));
   std::memset(session.model, 'm', sizeof(session.model));
   reply.sessions = {session, kairos_session_t{}};
   reply.sessions[1].struct_size = sizeof(session);
+  reply.sessions[1].flags = KAIROS_SESSION_DROP_REASONING;
   reply.stats = {{"turns_total", 1.5}, {"", -2.0}};
   return reply;
 }

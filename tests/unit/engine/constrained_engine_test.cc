@@ -28,6 +28,7 @@ class SetCycle final : public TokenConstraint {
   bool Consume(TokenId token) override {
     return sets_[at_++ % sets_.size()].contains(token);
   }
+  bool IsDeadEnd() override { return dead_end; }
   void Forced(std::vector<TokenId>* out) override {
     out->clear();
     for (size_t at = at_; jumps && sets_[at % sets_.size()].size() == 1; ++at) {
@@ -36,6 +37,7 @@ class SetCycle final : public TokenConstraint {
   }
 
   bool jumps = true;
+  bool dead_end = false;
   size_t left_at_start = 30;
   size_t masks_until = SIZE_MAX;
 
@@ -156,11 +158,16 @@ TEST_F(ConstrainedEngineTest, AConstraintThatGivesUpEndsItsSequenceAlone) {
   EngineHarness harness(*model_, Options());
   auto broken = std::make_shared<SetCycle>(kSets);
   broken->masks_until = 4;
+  auto stuck = std::make_shared<SetCycle>(kSets);
+  stuck->masks_until = 4;
+  stuck->dead_end = true;
+  const SequenceId has_no_way = harness.Submit(Spec(harness, 12, 30, stuck));
   const SequenceId ends = harness.Submit(Spec(harness, 10, 30, broken));
   const SequenceId goes_on =
       harness.Submit(Spec(harness, 11, 30, std::make_shared<SetCycle>(kSets)));
   harness.Run();
   EXPECT_EQ(harness.result(ends).finished->cause, FinishCause::kConstraintFailed);
+  EXPECT_EQ(harness.result(has_no_way).finished->cause, FinishCause::kDeadEnd);
   EXPECT_EQ(harness.result(ends).tokens.size(), 4u);
   EXPECT_EQ(harness.result(goes_on).tokens.size(), 30u);
 }

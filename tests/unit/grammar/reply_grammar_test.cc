@@ -50,7 +50,7 @@ class ReplyGrammarTest : public testing::Test {
     if (!reply.ok() || reply->grammar.empty()) return nullptr;
     auto made = compiler_->Compile(reply->grammar, reply->is_prose, &error);
     EXPECT_TRUE(made.ok()) << error << "\n" << reply->grammar;
-    return made.ok() ? made.Take() : nullptr;
+    return made.ok() ? (*made)->Start() : nullptr;
   }
 
   // A reply drawn evenly from what the masks allow, or at `bytes_max` from what ends soonest.
@@ -280,6 +280,9 @@ TEST_F(ReplyGrammarTest, RefusalsNameToolFieldAndKeyword) {
        "tool \"a\": \"type\" must be \"object\""},
       {Rules(ToolChoice::kAuto), R"([{"name": "a", "parameters": {"x-guidance": {}}}])",
        "\"x-guidance\" is not supported"},
+      {Rules(ToolChoice::kAuto),
+       R"([{"name": "a", "parameters": {"properties": {"b": {"items": [{}]}}}}])",
+       "tool \"a\": items: a list is prefixItems in 2020-12"},
       {Matching(ConstraintKind::kJsonSchema, "{"), "", "constraint: the schema is not JSON"},
       {Matching(ConstraintKind::kJsonSchema, std::string(80, '[')), "", "nested deeper than 64"},
   };
@@ -295,9 +298,11 @@ TEST_F(ReplyGrammarTest, RefusalsNameToolFieldAndKeyword) {
 }
 
 TEST_F(ReplyGrammarTest, UnsupportedKeywordsAreNamedByTheCompiler) {
-  for (const char* keyword : {"if", "not", "uniqueItems", "dependentRequired", "propertyNames",
-                              "contains", "unevaluatedProperties"}) {
-    const std::string schema = std::string("{\"type\": \"object\", \"") + keyword + "\": {}}";
+  for (const auto& [keyword, value] : std::vector<std::pair<std::string, std::string>>{
+           {"if", "{}, \"then\": {}"}, {"not", "{}"}, {"uniqueItems", "true"},
+           {"dependentRequired", R"({"a": ["b"]})"}, {"propertyNames", R"({"minLength": 1})"},
+           {"contains", "{}"}, {"unevaluatedProperties", "false"}}) {
+    const std::string schema = fmt::format(R"({{"type": "object", "{}": {}}})", keyword, value);
     std::string error;
     const auto reply = Write(Matching(ConstraintKind::kJsonSchema, schema), "", &error);
     ASSERT_TRUE(reply.ok());
@@ -306,6 +311,18 @@ TEST_F(ReplyGrammarTest, UnsupportedKeywordsAreNamedByTheCompiler) {
     EXPECT_NE(error.find(keyword), std::string::npos) << keyword << ": " << error;
     ASSERT_EQ(reply->parts.size(), 1u);
     EXPECT_FALSE(compiler_->Compile(reply->parts[0].grammar, false, &error).ok());
+  }
+}
+
+TEST_F(ReplyGrammarTest, RefusedReferencesAndPatternsAreNamedByTheirKeyword) {
+  for (const auto& [schema, words] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"$ref": "#/$defs/a"})", "$ref: "}, {R"({"$ref": "http://a/b.json"})", "$ref: "},
+           {R"({"type": "string", "pattern": "^(?!a)b"})", "pattern: "}}) {
+    std::string error;
+    const auto reply = Write(Matching(ConstraintKind::kJsonSchema, schema), "", &error);
+    ASSERT_TRUE(reply.ok());
+    EXPECT_FALSE(compiler_->Compile(reply->grammar, false, &error).ok());
+    EXPECT_TRUE(error.starts_with(words)) << error;
   }
 }
 
@@ -340,6 +357,13 @@ TEST_F(ReplyGrammarTest, WhatCannotBeEnforcedIsRefusedBeforeItIsCompiled) {
   chain += R"("a3000": {"type": "null"}}})";
   std::string rules = "start: r0\n";
   for (int i = 0; i < 3000; ++i) rules += fmt::format("r{}: r{}\n", i, i + 1);
+  std::string doubling = "start: T20\nT0: \"a\"\n";
+  for (int i = 0; i < 20; ++i) doubling += fmt::format("T{}: T{} T{}\n", i + 1, i, i);
+  const auto many = [](const char* keyword, int count) {
+    std::string schema = fmt::format(R"({{"{}": {{"a": {{}})", keyword);
+    for (int i = 1; i < count; ++i) schema += fmt::format(R"(, "a{}": {{}})", i);
+    return schema + "}}";
+  };
   struct Case {
     ConstraintKind kind;
     std::string constraint;
@@ -356,7 +380,15 @@ TEST_F(ReplyGrammarTest, WhatCannotBeEnforcedIsRefusedBeforeItIsCompiled) {
       {ConstraintKind::kJsonSchema, R"({"pattern": "(a?){999999}"})", "repetitions"},
       {ConstraintKind::kJsonSchema, chain, "more than 256 references"},
       {ConstraintKind::kRegex, std::string(250'000, 'a'), "at most 4096"},
-      {ConstraintKind::kRegex, "((a{100}){100}){100}", "repetitions"},
+      {ConstraintKind::kRegex, "((a{0,100}){100}){100}", "repetitions"},
+      {ConstraintKind::kRegex, "(ab){5000}", "no text under 8192"},
+      {ConstraintKind::kJsonSchema, R"({"const": ")" + std::string(9000, 'a') + "\"}",
+       "const: a text of 9000 bytes"},
+      {ConstraintKind::kJsonSchema, R"({"minLength": 9000})", "minLength: 9000 is above 8192"},
+      {ConstraintKind::kJsonSchema, many("properties", 2001), "properties: more than 2000"},
+      {ConstraintKind::kJsonSchema, many("patternProperties", 33), "patternProperties: 33"},
+      {ConstraintKind::kLark, "start: %json {\"minLength\": 9000}", "%json"},
+      {ConstraintKind::kLark, doubling, "repetitions"},
       {ConstraintKind::kLark, rules, "at most 8192"},
   };
   for (const Case& one : cases) {
@@ -364,6 +396,40 @@ TEST_F(ReplyGrammarTest, WhatCannotBeEnforcedIsRefusedBeforeItIsCompiled) {
     EXPECT_FALSE(Write(Matching(one.kind, one.constraint), "", &error).ok());
     EXPECT_NE(error.find(one.words), std::string::npos) << one.words << ": " << error;
   }
+}
+
+// As agents send them: the schemas of draft-07 and draft-04, with what 2020-12 says otherwise.
+TEST_F(ReplyGrammarTest, SchemasOfEarlierDraftsMeanWhatTheySay) {
+  const std::string seventh = "\"$schema\": \"http://json-schema.org/draft-07/schema#\", ";
+  const auto pair = Make(Matching(ConstraintKind::kJsonSchema, "{" + seventh +
+      R"("type": "array", "additionalItems": false, "minItems": 2, "anyOf": [{}],
+         "items": [{"type": "boolean"}, {"$ref": "#/definitions/n", "minimum": 5}],
+         "definitions": {"n": {"type": "integer", "minimum": 2, "maximum": 3}}})"), "");
+  EXPECT_TRUE(Accepts(*pair, "[true, 2]"));
+  const auto long_pair = Make(Matching(ConstraintKind::kJsonSchema, "{" + seventh +
+      R"("type": "array", "additionalItems": false, "anyOf": [{}], "items": [{}]})"), "");
+  EXPECT_FALSE(Accepts(*long_pair, "[1, 2]"));
+  const auto above = Make(Matching(ConstraintKind::kJsonSchema,
+      R"({"$schema": "http://json-schema.org/draft-04/schema#", "type": "integer",
+          "minimum": 3, "exclusiveMinimum": true, "maximum": 5, "exclusiveMaximum": false})"), "");
+  EXPECT_FALSE(Accepts(*above, "3"));
+  const auto below = Make(Matching(ConstraintKind::kJsonSchema,
+      R"({"$schema": "http://json-schema.org/draft-04/schema#", "type": "integer",
+          "minimum": 3, "maximum": 5, "exclusiveMaximum": false})"), "");
+  EXPECT_TRUE(Accepts(*below, "5"));
+}
+
+// A property may have the name of a keyword that holds data; what is said of it counts.
+TEST_F(ReplyGrammarTest, LimitsHoldInsidePropertiesWithNamesOfKeywords) {
+  std::string error;
+  EXPECT_FALSE(Write(Matching(ConstraintKind::kJsonSchema,
+                              R"({"properties": {"default": {"pattern": "(a?){999999}"}}})"), "",
+                     &error).ok());
+  EXPECT_NE(error.find("repetitions"), std::string::npos) << error;
+  const ReplyRules rules = Matching(ConstraintKind::kJsonSchema,
+      R"({"type": "object", "properties": {"enum": {"type": "integer"}}, "required": ["enum"],
+          "additionalProperties": false})");
+  EXPECT_FALSE(Accepts(*Make(rules, ""), R"({"enum": 9007199254740992})"));
 }
 
 // A client's grammar stands apart from what the sidecar writes beside it.
@@ -403,6 +469,11 @@ TEST_F(ReplyGrammarTest, NumbersStayWithinWhatReadersHold) {
   const ReplyRules number = Matching(ConstraintKind::kJsonSchema, R"({"type": "number"})");
   EXPECT_TRUE(Accepts(*Make(number, ""), "-12345678901234567.25"));
   EXPECT_FALSE(Accepts(*Make(number, ""), "1e999"));
+  const ReplyRules untyped = Matching(ConstraintKind::kJsonSchema, R"({"minLength": 1})");
+  EXPECT_TRUE(Accepts(*Make(untyped, ""), "12.5"));
+  EXPECT_TRUE(Accepts(*Make(untyped, ""), "\"a\""));
+  EXPECT_FALSE(Accepts(*Make(untyped, ""), "1e999"));
+  EXPECT_FALSE(Accepts(*Make(Matching(ConstraintKind::kJsonSchema, "true"), ""), "1e999"));
   const ReplyRules half =
       Matching(ConstraintKind::kJsonSchema, R"({"type": "integer", "minimum": 0})");
   EXPECT_TRUE(Accepts(*Make(half, ""), "9007199254740991"));
@@ -445,9 +516,14 @@ TEST_F(ReplyGrammarTest, RepliesEndWithinTheirTokens) {
 
 // A grammar is compiled once for many turns; copies do not disturb each other.
 TEST_F(ReplyGrammarTest, CopiesOfOneGrammarGoTheirOwnWay) {
-  const ReplyRules rules = Matching(ConstraintKind::kRegex, "(ab|cd)+");
-  const auto first = Make(rules, "");
-  const auto second = Make(rules, "");
+  std::string error;
+  const std::string grammar =
+      Write(Matching(ConstraintKind::kRegex, "(ab|cd)+"), "", &error)->grammar;
+  GrammarCache cache;
+  EXPECT_EQ(cache.Start(grammar), nullptr);
+  cache.Keep(grammar, compiler_->Compile(grammar, false, &error).Take());
+  const auto first = cache.Start(grammar);
+  const auto second = cache.Start(grammar);
   const TokenId a = tokenizer_->Encode("a", false).tokens[0];
   const TokenId c = tokenizer_->Encode("c", false).tokens[0];
   EXPECT_TRUE(first->Consume(a));
@@ -455,8 +531,25 @@ TEST_F(ReplyGrammarTest, CopiesOfOneGrammarGoTheirOwnWay) {
   std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
   ASSERT_TRUE(first->ComputeMask(mask, kPlenty));
   EXPECT_EQ(mask[static_cast<size_t>(a) / 32] >> (a % 32) & 1, 0u);
-  for (int i = 0; i < 600; ++i) ASSERT_NE(Make(rules, ""), nullptr);  // past its renewal
+  // It is compiled anew now and then, and those that were begun go on.
+  int starts = 0;
+  while (cache.Start(grammar) != nullptr) ASSERT_LT(++starts, 10'000);
+  EXPECT_GT(starts, 100);
   EXPECT_FALSE(second->Consume(a));
+}
+
+TEST_F(ReplyGrammarTest, TheCacheKeepsWhatWasUsedLately) {
+  GrammarCache cache;
+  std::string error;
+  for (int i = 0; i < 40; ++i) {
+    const std::string grammar =
+        Write(Matching(ConstraintKind::kRegex, fmt::format("a{}", i)), "", &error)->grammar;
+    cache.Keep(grammar, compiler_->Compile(grammar, false, &error).Take());
+    const std::string zero = Write(Matching(ConstraintKind::kRegex, "a0"), "", &error)->grammar;
+    EXPECT_NE(cache.Start(zero), nullptr) << i;
+  }
+  const std::string one = Write(Matching(ConstraintKind::kRegex, "a1"), "", &error)->grammar;
+  EXPECT_EQ(cache.Start(one), nullptr);
 }
 
 }  // namespace

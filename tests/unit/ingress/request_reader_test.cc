@@ -278,6 +278,7 @@ TEST(Request, ChecksSessionRequests) {
 TEST(Request, ChecksSessionOptions) {
   kairos_session_options_t options{};
   options.struct_size = sizeof(options);
+  options.flags = KAIROS_SESSION_DROP_REASONING;
   options.fidelity = KAIROS_FIDELITY_EXACT;
   options.priority = -100;
   options.ttl_seconds = 60;
@@ -289,7 +290,12 @@ TEST(Request, ChecksSessionOptions) {
   EXPECT_EQ(request.label, "nightly build");
   EXPECT_EQ(request.fidelity, KAIROS_FIDELITY_EXACT);
   EXPECT_EQ(request.ttl_seconds, 60u);
+  EXPECT_EQ(request.session_flags, KAIROS_SESSION_DROP_REASONING);
 
+  options.flags = 2;
+  ASSERT_TRUE(EncodeSessionCreate(options, &payload).ok());
+  EXPECT_FALSE(ReadRequest(RecordType::kSessionCreate, payload, {}, &request).ok());
+  options.flags = 0;
   options.fidelity = 2;
   ASSERT_TRUE(EncodeSessionCreate(options, &payload).ok());
   EXPECT_FALSE(ReadRequest(RecordType::kSessionCreate, payload, {}, &request).ok());

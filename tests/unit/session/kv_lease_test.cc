@@ -272,5 +272,14 @@ INSTANTIATE_TEST_SUITE_P(Fidelities, KvLeaseTest,
                            return info.param == Fidelity::kExact ? "Exact" : "Default";
                          });
 
+TEST(KvLeaser, ACutKeepsTheOpenBlockOnlyWhereTheCutIsInIt) {
+  EXPECT_EQ(KvLeaser::Keepable(40, 50), 40u);
+  EXPECT_EQ(KvLeaser::Keepable(40, 35), 35u);
+  EXPECT_EQ(KvLeaser::Keepable(70, 35), 32u);
+  EXPECT_EQ(KvLeaser::Keepable(64, 40), 32u);  // the second block is sealed
+  EXPECT_EQ(KvLeaser::Keepable(31, 7), 7u);
+  EXPECT_EQ(KvLeaser::Keepable(64, 31), 0u);
+}
+
 }  // namespace
 }  // namespace kairos

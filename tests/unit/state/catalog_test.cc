@@ -430,11 +430,28 @@ TEST_F(CatalogTest, ReportsStorageWhenTheDiskRefusesAndRecoversWhenItDoesNot) {
   ExpectEqual(*catalog_->LoadVersion(SessionId{1}, Version{4}), Apply(head, delta));
 }
 
+TEST_F(CatalogTest, KeepsTheFlagsOfSessionsAndReadsAFileOfFormat1) {
+  Open();
+  SessionRecord flagged = Session(1);
+  flagged.flags = KAIROS_SESSION_DROP_REASONING;
+  ASSERT_TRUE(catalog_->CreateSession(flagged).ok());
+  catalog_.reset();
+  Open();
+  EXPECT_EQ(catalog_->LoadSessions()->front().flags, KAIROS_SESSION_DROP_REASONING);
+  catalog_.reset();
+  RunSql("ALTER TABLE session DROP COLUMN flags; PRAGMA user_version = 1");
+  Open();
+  const auto sessions = catalog_->LoadSessions();
+  ASSERT_EQ(sessions->size(), 1u);
+  EXPECT_EQ(sessions->front().flags, 0u);
+  EXPECT_TRUE(catalog_->CreateSession(Session(2)).ok());
+}
+
 TEST_F(CatalogTest, RefusesNewerFormatAndForeignDatabase) {
   const struct {
     const char* sql;
     const char* words;
-  } table[] = {{"PRAGMA user_version = 2", "format 2"},
+  } table[] = {{"PRAGMA user_version = 3", "format 3"},
                {"PRAGMA application_id = 77", "another program"}};
   for (const auto& row : table) {
     Open();

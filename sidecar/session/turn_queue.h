@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns that wait for KV slots, in the order in which they get them. Owner: conductor.
+// Turns that wait for what is scarce, in the order in which they get it. Owner: the thread that
+// hands it out: the conductor KV slots, the grammar thread its time.
 //
 // 1. Clients take turns; of one client, its turns go in order of arrival.
 // 2. The first in line is overtaken by nobody, however small, unless what it waits for is its own
@@ -14,10 +15,10 @@
 
 namespace kairos {
 
-class KvQueue {
+class TurnQueue {
  public:
   enum class Outcome {
-    kDone,       // it runs, or is gone
+    kDone,       // it got it, or is gone
     kNoRoom,     // not now
     kOverShare,  // not while its client holds so much
   };

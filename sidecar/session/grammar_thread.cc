@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sidecar/session/grammar_thread.h"
+
+#include <sched.h>
+
+#include <utility>
+
+#include "kairos/kairos.h"
+
+namespace kairos {
+
+bool GrammarThread::Submit(GrammarJob&& job) {
+  if (!jobs_.TryPush(std::move(job))) return false;
+  waker_.Wake();
+  return true;
+}
+
+bool GrammarThread::DoWork() {
+  const bool took = TakeJobs();
+  bool compiled = false;
+  order_.Run([&](uint64_t ticket) {
+    if (compiled) return TurnQueue::Outcome::kNoRoom;
+    auto waiting = waiting_.extract(ticket);
+    if (waiting.empty()) return TurnQueue::Outcome::kDone;
+    compiled = true;
+    Compile(std::move(waiting.mapped()));
+    return TurnQueue::Outcome::kDone;
+  });
+  return took || compiled;
+}
+
+bool GrammarThread::TakeJobs() {
+  bool took = false;
+  while (std::optional<GrammarJob> job = jobs_.TryPop()) {
+    took = true;
+    const uint64_t ticket = job->ticket;
+    if (job->reply.grammar.empty()) {
+      waiting_.erase(ticket);
+      continue;
+    }
+    order_.Push(job->client, ticket);
+    waiting_.emplace(ticket, std::move(*job));
+  }
+  return took;
+}
+
+void GrammarThread::Compile(GrammarJob job) {
+  GrammarResult result;
+  result.ticket = job.ticket;
+  Result<std::unique_ptr<CompiledGrammar>> made =
+      compiler_.Compile(job.reply.grammar, job.reply.is_prose, &result.error);
+  if (made.ok()) {
+    result.compiled = made.Take();
+    result.constraint = result.compiled->Start();
+    AnswerEqual(job.reply.grammar, *result.compiled);
+    result.grammar = std::move(job.reply.grammar);
+    return Answer(std::move(result));
+  }
+  // Whose fault it is: what clients wrote is tried part by part.
+  result.status = Status(made.status().code(), made.status().message(), KAIROS_DETAIL_GRAMMAR);
+  for (const ReplyGrammar::Part& part : job.reply.parts) {
+    std::string words;
+    if (compiler_.Compile(part.grammar, false, &words).ok()) continue;
+    result.error = part.label + ": " + words;
+    break;
+  }
+  Answer(std::move(result));
+}
+
+void GrammarThread::AnswerEqual(const std::string& grammar, CompiledGrammar& compiled) {
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    if (at->second.reply.grammar != grammar) {
+      ++at;
+      continue;
+    }
+    GrammarResult result;
+    result.ticket = at->first;
+    result.constraint = compiled.Start();
+    at = waiting_.erase(at);
+    Answer(std::move(result));
+  }
+}
+
+void GrammarThread::Answer(GrammarResult&& result) {
+  // The conductor drains results in every loop, so a full queue empties soon.
+  while (!results_.TryPush(std::move(result))) sched_yield();
+  if (result_waker_ != nullptr) result_waker_->Wake();
+}
+
+}  // namespace kairos
