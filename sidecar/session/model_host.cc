@@ -31,6 +31,12 @@ std::vector<TokenId> MarkerTokens(const WireFormat& format, const Tokenizer& tok
   return tokens;
 }
 
+// Names change and may come again for another file; the fingerprint says which one it was.
+std::string NameOf(const SessionRecord& session) {
+  if (session.model_name.empty()) return fmt::format("a model with fingerprint {}", session.model);
+  return fmt::format("{} (fingerprint {})", session.model_name, session.model);
+}
+
 bool SendToEngine(Engine& engine, EngineOrder&& order) {
   if (order.spec.tokens.empty()) return engine.Cancel(order.spec.id);
   return engine.Submit(std::move(order.spec));
@@ -83,17 +89,14 @@ std::string ModelHosts::UnknownWords(std::string_view name) const {
   return fmt::format("model: none in memory is called {}; there are: {}", name, Names());
 }
 
-std::string ModelHosts::OtherWords(const ModelHost* own, std::string_view fingerprint,
-                                   std::string_view asked) const {
-  const std::string whose =
-      own != nullptr ? own->parts.name : fmt::format("a model with fingerprint {}", fingerprint);
+std::string ModelHosts::OtherWords(const SessionRecord& session, std::string_view asked) const {
   return fmt::format("model: the session is one of {}, not of {}; KAIROS_TURN_MOVE_MODEL moves it",
-                     whose, asked);
+                     NameOf(session), asked);
 }
 
-std::string ModelHosts::AbsentWords(std::string_view fingerprint) const {
-  return fmt::format("the session was made under another model (fingerprint {}); in memory: {}",
-                     fingerprint, Names());
+std::string ModelHosts::AbsentWords(const SessionRecord& session) const {
+  return fmt::format("the session was made under {}, which is not in memory; there are: {}",
+                     NameOf(session), Names());
 }
 
 }  // namespace kairos

@@ -76,6 +76,7 @@ struct ModelHost {
 inline void Bind(Session& session, ModelHost& host) {
   session.host = &host;
   session.record.model = host.parts.fingerprint;
+  session.record.model_name = host.parts.name;
 }
 
 class ModelHosts {
@@ -89,11 +90,10 @@ class ModelHosts {
   ModelHost* OfFingerprint(std::string_view fingerprint);
   // "no model in memory is called x; there are a and b"
   std::string UnknownWords(std::string_view name) const;
-  // Of a session that is `own`'s (null: that of an absent model) and was asked to be another's.
-  std::string OtherWords(const ModelHost* own, std::string_view fingerprint,
-                         std::string_view asked) const;
+  // Of a session that was asked to be another model's.
+  std::string OtherWords(const SessionRecord& session, std::string_view asked) const;
   // Of a session whose model is not here.
-  std::string AbsentWords(std::string_view fingerprint) const;
+  std::string AbsentWords(const SessionRecord& session) const;
 
   auto begin() { return hosts_.begin(); }
   auto end() { return hosts_.end(); }

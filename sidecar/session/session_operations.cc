@@ -108,7 +108,7 @@ void SessionOperations::Run(Request&& request, bool operator_view, uint64_t now_
     case RequestKind::kSessionOpen:
       if (session->host == nullptr) {
         return reply(Refusal(Code::kFailedPrecondition, KAIROS_DETAIL_OTHER_MODEL,
-                             parts_.models.AbsentWords(session->record.model)));
+                             parts_.models.AbsentWords(session->record)));
       }
       session->holders.insert(request.attachment.value);
       [[fallthrough]];
@@ -175,6 +175,7 @@ void SessionOperations::Fork(Request& request, Session& session, OperationReply 
   child.host = session.host;
   SessionRecord& record = child.record;
   record.model = session.record.model;
+  record.model_name = session.record.model_name;
   record.label = session.record.label;
   record.flags = session.record.flags;
   record.fidelity = session.record.fidelity;

@@ -453,6 +453,7 @@ void TurnPipeline::Commit(Turn& turn, Session& session) {
   SessionRecord& record = command.record;
   record = session.record;
   record.model = turn.host->parts.fingerprint;
+  record.model_name = turn.host->parts.name;
   record.head = record.newest = delta.version;
   record.token_count = delta.token_count;
   record.message_count = delta.message_count;

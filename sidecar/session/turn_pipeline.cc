@@ -177,12 +177,12 @@ bool TurnPipeline::ChooseModel(Turn& turn, const Session& session) {
   turn.moves_model = turn.host != session.host;
   if (turn.host == nullptr && name.empty()) {
     Fail(turn, Code::kFailedPrecondition, KAIROS_DETAIL_OTHER_MODEL,
-         parts_.models.AbsentWords(session.record.model));
+         parts_.models.AbsentWords(session.record));
   } else if (turn.host == nullptr) {
     Fail(turn, Code::kNotFound, 0, parts_.models.UnknownWords(name));
   } else if (turn.moves_model && (turn.ask().flags & KAIROS_TURN_MOVE_MODEL) == 0) {
     Fail(turn, Code::kFailedPrecondition, KAIROS_DETAIL_OTHER_MODEL,
-         parts_.models.OtherWords(session.host, session.record.model, name));
+         parts_.models.OtherWords(session.record, name));
   } else if (turn.moves_model && !turn.ask().tokens.empty()) {
     Fail(turn, Code::kInvalidArgument, 0,
          "KAIROS_TURN_MOVE_MODEL: a turn of raw tokens cannot move its session");

@@ -38,7 +38,8 @@ constexpr const char* kSchema = R"(
     created_unix_ms INTEGER NOT NULL, used_unix_ms INTEGER NOT NULL, parent INTEGER NOT NULL,
     model TEXT NOT NULL, head INTEGER NOT NULL, oldest INTEGER NOT NULL, newest INTEGER NOT NULL,
     token_count INTEGER NOT NULL, message_count INTEGER NOT NULL, phase INTEGER NOT NULL,
-    waiting_for TEXT NOT NULL, flags INTEGER NOT NULL DEFAULT 0) STRICT;
+    waiting_for TEXT NOT NULL, flags INTEGER NOT NULL DEFAULT 0,
+    model_name TEXT NOT NULL DEFAULT '') STRICT;
   CREATE TABLE version(
     session INTEGER NOT NULL, version INTEGER NOT NULL, parent INTEGER NOT NULL,
     record INTEGER NOT NULL, PRIMARY KEY(session, version)) STRICT, WITHOUT ROWID;
@@ -65,6 +66,7 @@ constexpr const char* kSchema = R"(
 // What format 1 lacks.
 constexpr const char* kFromFormat1 = R"(
   ALTER TABLE session ADD COLUMN flags INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE session ADD COLUMN model_name TEXT NOT NULL DEFAULT '';
   PRAGMA user_version = 2;
 )";
 
@@ -111,11 +113,12 @@ Status PrepareAll(SqliteDatabase& database, Statements* s) {
   } table[] = {
       {&s->load_sessions, "SELECT * FROM session ORDER BY created_unix_ms, id"},
       {&s->insert_session,
-       "INSERT INTO session VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+       "INSERT INTO session VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
       {&s->select_session, "SELECT head, newest, model FROM session WHERE id = ?"},
       {&s->update_session,
        "UPDATE session SET used_unix_ms = ?2, head = ?3, oldest = ?4, newest = ?3,"
-       "token_count = ?5, message_count = ?6, phase = ?7, waiting_for = ?8, model = ?9"
+       "token_count = ?5, message_count = ?6, phase = ?7, waiting_for = ?8, model = ?9,"
+       "model_name = ?10"
        " WHERE id = ?1"},
       {&s->move_head,
        "UPDATE session SET head = ?2, token_count = r.token_count, message_count = r.message_count,"
@@ -280,6 +283,7 @@ Result<std::vector<SessionRecord>> SqliteCatalog::LoadSessions() {
     record.phase = static_cast<int32_t>(query.Integer(16));
     record.waiting_for = query.Text(17);
     record.flags = static_cast<uint32_t>(query.Unsigned(18));
+    record.model_name = query.Text(19);
   }
 }
 
@@ -288,7 +292,8 @@ Status SqliteCatalog::InsertSession(const SessionRecord& r) {
       SqliteQuery(sql_.insert_session, r.id.value, r.uid, std::string_view(r.name_space),
                   std::string_view(r.label), r.fidelity, r.priority, r.ttl_seconds,
                   r.created_unix_ms, r.used_unix_ms, r.parent.value, std::string_view(r.model), 0,
-                  0, 0, 0, 0, r.phase, std::string_view(r.waiting_for), r.flags)
+                  0, 0, 0, 0, r.phase, std::string_view(r.waiting_for), r.flags,
+                  std::string_view(r.model_name))
           .Run();
   if (status.code() == Code::kAlreadyExists) {
     return {Code::kAlreadyExists, "session id is taken"};
@@ -370,7 +375,8 @@ Status SqliteCatalog::Commit(const SessionRecord& session, bool create, const Ve
                                      delta.version.value, oldest_version, delta.token_count,
                                      delta.message_count, delta.phase,
                                      std::string_view(delta.waiting_for),
-                                     std::string_view(session.model))
+                                     std::string_view(session.model),
+                                     std::string_view(session.model_name))
                              .Run());
   if (!key.empty() && reply != nullptr) {
     KAIROS_RETURN_IF_ERROR(StoreReply(session, key, *reply));
@@ -618,7 +624,8 @@ Status SqliteCatalog::Fork(const SessionRecord& record, SessionId source, Versio
   KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.add_reference, place.id).Run());
   KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.update_session, record.id.value, record.used_unix_ms, 1,
                                      1, 0, 0, 0, std::string_view(),
-                                     std::string_view(record.model))
+                                     std::string_view(record.model),
+                                     std::string_view(record.model_name))
                              .Run());
   KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.move_head, record.id.value, 1, place.id).Run());
   return CommitAndCount(transaction);

@@ -24,6 +24,7 @@ struct SessionRecord {
   uint64_t used_unix_ms = 0;
   SessionId parent;              // fork source, or 0
   std::string model;             // fingerprint in hex; the tokens of all named versions are its
+  std::string model_name;        // what that model was called last; for people
   Version head;                  // 0 before the first commit
   Version oldest;                // oldest version that can be named; 0 when there is none
   Version newest;                // highest number given out

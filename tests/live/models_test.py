@@ -103,7 +103,7 @@ class Models(unittest.TestCase):
         client = self.client()
         with self.assertRaises(kairos.KairosError) as refused:
             client.open_session(number)
-        self.assertIn("fingerprint", str(refused.exception))
+        self.assertIn("made under small (fingerprint", str(refused.exception))
         self.assertIn(DEFAULT, str(refused.exception))
         turn = client.submit(TEXTS[2], session_id=number, model=DEFAULT, move_model=True,
                              generation=GREEDY)

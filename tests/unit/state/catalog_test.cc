@@ -430,20 +430,24 @@ TEST_F(CatalogTest, ReportsStorageWhenTheDiskRefusesAndRecoversWhenItDoesNot) {
   ExpectEqual(*catalog_->LoadVersion(SessionId{1}, Version{4}), Apply(head, delta));
 }
 
-TEST_F(CatalogTest, KeepsTheFlagsOfSessionsAndReadsAFileOfFormat1) {
+TEST_F(CatalogTest, KeepsFlagsAndNamesOfModelsAndReadsAFileOfFormat1) {
   Open();
   SessionRecord flagged = Session(1);
   flagged.flags = KAIROS_SESSION_DROP_REASONING;
+  flagged.model_name = "small";
   ASSERT_TRUE(catalog_->CreateSession(flagged).ok());
   catalog_.reset();
   Open();
   EXPECT_EQ(catalog_->LoadSessions()->front().flags, KAIROS_SESSION_DROP_REASONING);
+  EXPECT_EQ(catalog_->LoadSessions()->front().model_name, "small");
   catalog_.reset();
-  RunSql("ALTER TABLE session DROP COLUMN flags; PRAGMA user_version = 1");
+  RunSql("ALTER TABLE session DROP COLUMN flags; ALTER TABLE session DROP COLUMN model_name;"
+         "PRAGMA user_version = 1");
   Open();
   const auto sessions = catalog_->LoadSessions();
   ASSERT_EQ(sessions->size(), 1u);
   EXPECT_EQ(sessions->front().flags, 0u);
+  EXPECT_EQ(sessions->front().model_name, "");
   EXPECT_TRUE(catalog_->CreateSession(Session(2)).ok());
 }
 
