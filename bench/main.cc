@@ -106,6 +106,8 @@ CLI::App* AddNeighbours(CLI::App* app, kairos::NeighboursBenchOptions* neighbour
   command->add_option("--model", neighbours->model, "GGUF file or fetched name")
       ->default_val("smollm2-135m");
   command->add_option("--work", neighbours->work, "folder for sockets and state (default: fresh)");
+  command->add_option("--kind", neighbours->kind, "measure only this one; default all")
+      ->check(CLI::IsMember({"slow", "stopped", "flooding", "dying"}));
   command->add_option("--clients", neighbours->clients, "all together, default 64")
       ->check(CLI::Range(2, 256));
   command->add_option("--tokens", neighbours->tokens, "of each measured turn, default 64")

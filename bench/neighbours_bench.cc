@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every client is a process of its own. A calm round, where all behave, stands right beside each
-// round of a kind, so that both meet the machine in the same state; quantiles are over the gaps of
-// all measured clients of a kind's rounds.
+// Every client is a process of its own. A round where all behave stands right beside each round of
+// a kind, so that both meet the machine in the same state; quantiles are over the gaps of all
+// measured clients of a kind's rounds. Who behaves has one long turn after the other, but beside
+// dying clients (kBrief) as many short ones as they: what new turns cost the model is no matter of
+// dying.
 #include "bench/neighbours_bench.h"
 
 #include <sys/prctl.h>
@@ -28,12 +30,13 @@ constexpr int32_t kPatienceMs = 300'000;
 // One write of a client's gaps is whole: no more than PIPE_BUF bytes.
 constexpr uint32_t kTokensMax = 512;
 
-enum class Kind { kCalm, kSlow, kStopped, kFlooding, kDying };
+enum class Kind { kCalm, kBrief, kSlow, kStopped, kFlooding, kDying };
 constexpr Kind kKinds[] = {Kind::kSlow, Kind::kStopped, Kind::kFlooding, Kind::kDying};
 
 const char* NameOf(Kind kind) {
   switch (kind) {
     case Kind::kCalm: return "calm";
+    case Kind::kBrief: return "brief";
     case Kind::kSlow: return "slow";
     case Kind::kStopped: return "stopped";
     case Kind::kFlooding: return "flooding";
@@ -41,6 +44,8 @@ const char* NameOf(Kind kind) {
   }
   return "";
 }
+
+Kind PeerOf(Kind kind) { return kind == Kind::kDying ? Kind::kBrief : Kind::kCalm; }
 
 TurnAsk AskOf(uint32_t tokens) {
   TurnAsk ask;
@@ -52,6 +57,17 @@ TurnAsk AskOf(uint32_t tokens) {
 
 void TellReady(int ready) {
   if (write(ready, "r", 1) != 1) _exit(1);
+}
+
+bool ReadUpTo(kairos_client_t* client, int32_t last) {
+  for (int32_t type = 0; type != last;) {
+    kairos_event_t* event = nullptr;
+    if (kairos_event_next(client, kPatienceMs, &event) != 1) return false;
+    type = kairos_event_type(event);
+    kairos_event_release(event);
+    if (type == KAIROS_EVENT_ERROR) return false;
+  }
+  return true;
 }
 
 class NeighboursBench {
@@ -68,14 +84,16 @@ class NeighboursBench {
   int Run() {
     if (!sidecar_.Start()) return 1;
     for (const Kind kind : kKinds) {
+      if (!options_.kind.empty() && options_.kind != NameOf(kind)) continue;
+      const Kind peer = PeerOf(kind);
       std::vector<double> calm;
       std::vector<double> gaps;
       for (uint32_t i = 0; i < options_.repetitions; ++i) {
         // Which comes first changes, so that what one round leaves behind meets both.
         const bool calm_first = i % 2 == 0;
-        if (calm_first && !Round(Kind::kCalm, &calm)) return 1;
+        if (calm_first && !Round(peer, &calm)) return 1;
         if (!Round(kind, &gaps)) return 1;
-        if (!calm_first && !Round(Kind::kCalm, &calm)) return 1;
+        if (!calm_first && !Round(peer, &calm)) return 1;
       }
       Report(kind, calm, gaps);
     }
@@ -155,7 +173,8 @@ class NeighboursBench {
       case Kind::kSlow: return PlayOn(ready, 100'000, false);
       case Kind::kStopped: return PlayOn(ready, 0, true);
       case Kind::kFlooding: return Flood(ready);
-      case Kind::kDying: return DieOn(ready);
+      case Kind::kBrief: return StartOn(ready, false);
+      case Kind::kDying: return StartOn(ready, true);
     }
     return 1;
   }
@@ -196,20 +215,24 @@ class NeighboursBench {
     }
   }
 
-  // Attaches, begins a turn, is killed when its first token comes, and again.
-  int DieOn(int ready) const {
+  // Attaches, begins a turn, and when its first token comes is killed or else cancels and detaches;
+  // again after what systemd waits by default.
+  int StartOn(int ready, bool dies) const {
+    constexpr useconds_t kRestartUs = 100'000;
     for (bool first = true;; first = false) {
-      ClientProcess victim([this](int at_token) {
+      if (!first) usleep(kRestartUs);
+      ClientProcess victim([this, dies](int at_end) {
         kairos_client_t* client = sidecar_.Open();
         PlayedTurn failed;
-        if (client == nullptr || SubmitTurn(client, AskOf(kTokensMax), &failed) == 0) return 1;
-        for (int32_t type = 0; type != KAIROS_EVENT_TEXT;) {
-          kairos_event_t* event = nullptr;
-          if (kairos_event_next(client, kPatienceMs, &event) != 1) return 1;
-          type = kairos_event_type(event);
-          kairos_event_release(event);
+        uint64_t turn = 0;
+        if (client != nullptr) turn = SubmitTurn(client, AskOf(kTokensMax), &failed);
+        if (turn == 0 || !ReadUpTo(client, KAIROS_EVENT_TEXT)) return 1;
+        if (!dies) {
+          kairos_turn_cancel(client, turn);
+          if (!ReadUpTo(client, KAIROS_EVENT_FINAL)) return 1;
+          kairos_client_close(client);
         }
-        TellReady(at_token);
+        TellReady(at_end);
         for (;;) pause();
       });
       if (!victim.AwaitReady()) return 1;
@@ -222,8 +245,9 @@ class NeighboursBench {
       const double value = Quantile(gaps, share);
       const double without = Quantile(calm, share);
       if (!options_.json) {
-        std::printf("%-8s  p%-2.0f  %7.2f ms from token to token, %7.2f ms with all calm, %.3fx\n",
-                    NameOf(kind), share * 100, value, without, value / without);
+        std::printf("%-8s  p%-2.0f  %7.2f ms from token to token, %7.2f ms beside %s, %.3fx\n",
+                    NameOf(kind), share * 100, value, without, NameOf(PeerOf(kind)),
+                    value / without);
         continue;
       }
       JsonLine("neighbours.inter_token_ms", value, "ms")
@@ -233,7 +257,7 @@ class NeighboursBench {
           .Param("odd", odd_count())
           .Param("tokens", options_.tokens)
           .Param("repetitions", options_.repetitions)
-          .Peer("calm", without, without / value)
+          .Peer(NameOf(PeerOf(kind)), without, without / value)
           .Print();
     }
   }

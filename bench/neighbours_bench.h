@@ -12,6 +12,7 @@ struct NeighboursBenchOptions {
   std::string daemon;  // path of kairosd
   std::string model;
   std::string work;    // folder for sockets and the catalog
+  std::string kind;    // slow, stopped, flooding or dying; empty: all of them
   uint32_t clients = 64;
   uint32_t tokens = 64;  // of each measured turn
   uint32_t repetitions = 4;

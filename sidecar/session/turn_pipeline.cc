@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admit to Render. Generate and what follows is in turn_completion.cc.
+// Admit to Render. Generate is in turn_generation.cc, what follows in turn_completion.cc.
 #include "sidecar/session/turn_pipeline.h"
 
 #include <algorithm>
