@@ -12,7 +12,7 @@ struct GrammarBenchOptions {
   std::string schemas;  // one JSON schema a line, or conversations with `tools`; empty: some tools
   uint32_t threads = 2;
   uint32_t walks = 4;         // replies walked for each schema
-  uint32_t repetitions = 5;   // of the decoding
+  uint32_t repetitions = 15;  // of the decoding
   bool json = false;
   bool quick = false;  // little, once: proves that it works, measures nothing
 };

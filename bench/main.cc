@@ -94,7 +94,7 @@ CLI::App* AddGrammar(CLI::App* app, kairos::GrammarBenchOptions* grammar) {
       ->check(CLI::Range(1, 64));
   command->add_option("--walks", grammar->walks, "replies for each schema, default 4")
       ->check(CLI::Range(1, 1000));
-  command->add_flag("--json", grammar->json, "JSON lines on stdout, as without it");
+  command->add_flag("--json", grammar->json, "JSON lines on stdout");
   command->add_flag("--quick", grammar->quick, "little, as a test of the bench itself");
   return command;
 }
