@@ -75,7 +75,7 @@ class BatchEngine final : public Engine {
         budget_(options.step_budget_ns, options.chunk_tokens_max),
         commands_(kCommandsMax),
         events_(kEventsMax),
-        samplers_(options.threads) {}
+        samplers_(options.threads, Sampler(model.kernels())) {}
 
   bool Submit(SequenceSpec&& spec) override;
   bool Cancel(SequenceId id) override;

@@ -80,9 +80,7 @@ void Sampler::ReportLogprobs(const SamplingParams& params, std::span<const float
   }
   const size_t count = std::min(wanted, candidates_.size());
   std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(count),
-                    candidates_.end(), [](const Candidate& a, const Candidate& b) {
-                      return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
-                    });
+                    candidates_.end(), IsBefore);
   for (size_t i = 0; i < count; ++i) {
     sample->alternatives.push_back({candidates_[i].token, logprob(candidates_[i].token)});
   }
@@ -112,17 +110,25 @@ void Sampler::ApplyPenalties(const SamplingParams& params, std::span<const Token
   }
 }
 
-// Keeps the smallest set of most likely candidates whose probability reaches top_p. Sorts only as
-// far as it must.
-void Sampler::CutTopP(float top_p) {
-  const auto before = [](const Candidate& a, const Candidate& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
-  };
-  const auto best = std::min_element(candidates_.begin(), candidates_.end(), before);
-  const float top = best->logit;
+// The probability to be reached, in units of the greatest candidate's, and a logit below which no
+// candidate is needed for it: all below together have less than what top_p leaves out.
+float Sampler::FloorOfTopP(float top_p, std::span<const float> logits, float scale, float top,
+                           double* target) const {
+  constexpr size_t kSummedAtOnce = 1024;  // in floats; the rest in doubles
   double total = 0.0;
-  for (const Candidate& c : candidates_) total += std::exp(static_cast<double>(c.logit - top));
-  const double target = total * top_p;
+  for (size_t i = 0; i < logits.size(); i += kSummedAtOnce) {
+    const size_t count = std::min(kSummedAtOnce, logits.size() - i);
+    total += kernels_->sum_exponentials(&logits[i], static_cast<uint32_t>(count), scale, top);
+  }
+  *target = total * top_p;
+  // A little less, for what the sums are rounded by.
+  const double left_out = (1.0 - double{top_p}) * total * 0.999;
+  return static_cast<float>(top + std::log(left_out / static_cast<double>(logits.size())));
+}
+
+// Keeps the smallest set of most likely candidates whose probability reaches the target. Sorts only
+// as far as it must.
+void Sampler::CutTopP(float top, double target) {
   double reached = 0.0;
   size_t sorted = 0;
   size_t kept = 0;
@@ -131,7 +137,7 @@ void Sampler::CutTopP(float top_p) {
       const size_t next = std::min(candidates_.size(), std::max(kSortedFirst, sorted * 4));
       std::partial_sort(candidates_.begin() + static_cast<ptrdiff_t>(sorted),
                         candidates_.begin() + static_cast<ptrdiff_t>(next), candidates_.end(),
-                        before);
+                        IsBefore);
       sorted = next;
     }
     reached += std::exp(static_cast<double>(candidates_[kept].logit - top));
@@ -146,21 +152,29 @@ TokenId Sampler::DrawNoisy(const SamplingParams& params, uint64_t position,
   const float scale = 1.0f / params.temperature;
   const float top = logits[greatest] * scale;
   if (!std::isfinite(top)) return static_cast<TokenId>(greatest);
-  const bool filtered = params.top_p < 1.0f;
-  const float floor = top - kNoiseSpread;
+  const bool has_top_p = params.top_p < 1.0f;
+  const bool has_top_k = params.top_k > 0;
+  double target = 0.0;
+  float floor = top - kNoiseSpread;
+  if (has_top_p && !has_top_k) {
+    floor = std::max(floor, FloorOfTopP(params.top_p, logits, scale, top, &target));
+  }
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
     const float logit = logits[i] * scale;
     if (logit > floor) candidates_.push_back({logit, static_cast<TokenId>(i)});
   }
-  if (params.top_k > 0 && static_cast<size_t>(params.top_k) < candidates_.size()) {
+  if (has_top_k && static_cast<size_t>(params.top_k) < candidates_.size()) {
     std::nth_element(candidates_.begin(), candidates_.begin() + (params.top_k - 1),
-                     candidates_.end(), [](const Candidate& a, const Candidate& b) {
-                       return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
-                     });
+                     candidates_.end(), IsBefore);
     candidates_.resize(static_cast<size_t>(params.top_k));
   }
-  if (filtered) CutTopP(params.top_p);
+  if (has_top_p && has_top_k) {
+    for (const Candidate& c : candidates_) {
+      target += std::exp(static_cast<double>(c.logit - top)) * params.top_p;
+    }
+  }
+  if (has_top_p) CutTopP(top, target);
   const float lowest = params.min_p > 0.0f ? top + std::log(params.min_p) : floor;
   const uint64_t key = Mix(params.seed + 0x9e3779b97f4a7c15ull * (position + 1));
   TokenId chosen = static_cast<TokenId>(greatest);

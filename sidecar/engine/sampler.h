@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "sidecar/engine/kernels/kernel_table.h"
 #include "sidecar/engine/sequence.h"
 
 namespace kairos {
@@ -25,6 +26,8 @@ struct Sample {
 
 class Sampler {
  public:
+  // `kernels` outlives the sampler.
+  explicit Sampler(const KernelTable& kernels) : kernels_(&kernels) {}
   // `tokens` is all before the one drawn: its position is tokens.size(). `logits` is changed.
   // `mask` has a bit for each token that may be drawn (token_constraint.h), or is empty: all may.
   Sample Draw(const SamplingParams& params, std::span<const TokenId> tokens,
@@ -35,13 +38,20 @@ class Sampler {
     float logit;  // divided by the temperature
     TokenId token;
   };
+  // More likely, or as likely and of a smaller number.
+  static bool IsBefore(const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+  }
 
   void ReportLogprobs(const SamplingParams& params, std::span<const float> logits, Sample* sample);
   void ApplyPenalties(const SamplingParams& params, std::span<const TokenId> tokens,
                       std::span<float> logits);
   TokenId DrawNoisy(const SamplingParams& params, uint64_t position, std::span<const float> logits);
-  void CutTopP(float top_p);
+  float FloorOfTopP(float top_p, std::span<const float> logits, float scale, float top,
+                    double* target) const;
+  void CutTopP(float top, double target);
 
+  const KernelTable* kernels_;
   std::vector<Candidate> candidates_;
   std::vector<TokenId> window_;
   std::vector<float> raw_;

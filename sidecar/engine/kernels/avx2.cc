@@ -432,6 +432,7 @@ const KernelTable kAvx2Kernels = {
     .rms_norm = RmsNorm,
     .rope = Rope,
     .silu_multiply = SiluMultiply,
+    .sum_exponentials = SumExponentials,
     .add = AddTo,
     .store_half = StoreHalf,
     .seal_tile = SealTile,

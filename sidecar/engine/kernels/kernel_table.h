@@ -200,6 +200,9 @@ struct KernelTable {
   // out = gate / (1 + exp(-gate)) * up, with the table's own exponential (arithmetic.h). out may
   // alias gate.
   void (*silu_multiply)(const float* gate, const float* up, uint32_t count, float* out);
+  // Sum of exp(x * scale - top), with the table's own exponential, in 16 lanes by index, folded as
+  // in rms_norm. What is not a number counts as zero.
+  float (*sum_exponentials)(const float* x, uint32_t count, float scale, float top);
   // x += y
   void (*add)(float* x, const float* y, uint32_t count);
   // Writes token `index` (0..31) of a 16-bit tile pair from float K and V of head_dim values.

@@ -187,6 +187,12 @@ void SiluMultiply(const float* gate, const float* up, uint32_t count, float* out
   for (uint32_t i = 0; i < count; ++i) out[i] = gate[i] / (1.0f + Exp(-gate[i])) * up[i];
 }
 
+float SumExponentials(const float* x, uint32_t count, float scale, float top) {
+  float lanes[kLanes] = {};
+  for (uint32_t i = 0; i < count; ++i) lanes[i % kLanes] += Exp(x[i] * scale - top);
+  return SumLanes(lanes);
+}
+
 void Add(float* x, const float* y, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) x[i] += y[i];
 }
@@ -398,6 +404,7 @@ const KernelTable kScalarKernels = {
     .rms_norm = RmsNorm,
     .rope = Rope,
     .silu_multiply = SiluMultiply,
+    .sum_exponentials = SumExponentials,
     .add = Add,
     .store_half = StoreHalf,
     .seal_tile = SealTile,

@@ -146,6 +146,17 @@ void SiluMultiply(const float* gate, const float* up, uint32_t count, float* out
   }
 }
 
+float SumExponentials(const float* x, uint32_t count, float scale, float top) {
+  Floats lanes = Set(0.0f);
+  for (uint32_t i = 0; i < count; i += kLanes) {
+    const Floats shifted = Subtract(Mul(LoadSome(x + i, count - i), Set(scale)), Set(top));
+    const Floats exponentials = Exp(shifted);
+    lanes = Add(lanes, count - i < kLanes ? KeepFirst(exponentials, count - i, Set(0.0f))
+                                          : exponentials);
+  }
+  return SumLanes(lanes);
+}
+
 void AddTo(float* x, const float* y, uint32_t count) {
   for (uint32_t i = 0; i < count; i += kLanes) {
     StoreSome(x + i, count - i, Add(LoadSome(x + i, count - i), LoadSome(y + i, count - i)));

@@ -6,6 +6,9 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <random>
+#include <set>
 
 #include "sidecar/engine/stop_matcher.h"
 
@@ -17,7 +20,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 TokenId Draw(const SamplingParams& params, std::vector<float> logits,
              const std::vector<TokenId>& tokens = {}) {
-  Sampler sampler;
+  Sampler sampler(*ChooseKernels());
   return sampler.Draw(params, tokens, logits).token;
 }
 
@@ -30,7 +33,7 @@ SamplingParams Warm(float temperature = 1.0f) {
 // How often each token is drawn over `rounds` positions.
 std::map<TokenId, int> Count(SamplingParams params, const std::vector<float>& logits, int rounds) {
   std::map<TokenId, int> counts;
-  Sampler sampler;
+  Sampler sampler(*ChooseKernels());
   std::vector<TokenId> tokens;
   for (int i = 0; i < rounds; ++i) {
     std::vector<float> copy = logits;
@@ -116,6 +119,40 @@ TEST(Sampler, KeepsToTopPOverManyEqualCandidates) {
   for (const auto& [token, count] : Count(params, logits, 500)) EXPECT_LE(token, 500);
 }
 
+// The most likely that together reach top_p, found by sorting all of them.
+std::set<TokenId> Nucleus(const std::vector<float>& logits, float temperature, double top_p) {
+  std::vector<TokenId> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  });
+  double total = 0;
+  for (const float logit : logits) total += std::exp(logit / double{temperature});
+  std::set<TokenId> kept;
+  double reached = 0;
+  for (size_t i = 0; i < order.size() && reached < top_p * total; ++i) {
+    reached += std::exp(logits[order[i]] / double{temperature});
+    kept.insert(order[i]);
+  }
+  return kept;
+}
+
+TEST(Sampler, DrawsAllOfTheNucleusAndNothingElse) {
+  std::mt19937_64 random(5);
+  for (const float deviation : {0.5f, 3.0f}) {
+    std::vector<float> logits(3001);
+    for (float& logit : logits) logit = std::normal_distribution<float>(0, deviation)(random);
+    for (const float top_p : {0.02f, 0.3f}) {
+      SamplingParams params = Warm(0.7f);
+      params.top_p = top_p;
+      const std::set<TokenId> nucleus = Nucleus(logits, 0.7f, double{top_p});
+      const auto counts = Count(params, logits, 3000);
+      for (const auto& [token, count] : counts) EXPECT_TRUE(nucleus.contains(token)) << token;
+      EXPECT_TRUE(nucleus.size() >= 40 || counts.size() == nucleus.size()) << nucleus.size();
+    }
+  }
+}
+
 TEST(Sampler, PenalisesTokensOfTheWindowOnly) {
   SamplingParams params;
   params.repetition_penalty = 2.0f;
@@ -146,7 +183,7 @@ TEST(Sampler, ReportsLogprobsOfTheUntouchedLogits) {
   params.logits_hash = true;
   std::vector<float> logits = {std::log(0.7f), std::log(0.2f), std::log(0.1f)};
   std::vector<float> again = logits;
-  Sampler sampler;
+  Sampler sampler(*ChooseKernels());
   const Sample sample = sampler.Draw(params, {}, logits);
   EXPECT_EQ(sample.token, 2);
   EXPECT_NEAR(sample.logprob, std::log(0.1), 1e-5);

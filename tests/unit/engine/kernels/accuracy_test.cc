@@ -52,6 +52,15 @@ TEST(KernelAccuracy, QuantizedActivationsAreWithinHalfAStep) {
   }
 }
 
+TEST(KernelAccuracy, SumsOfExponentialsAreThoseOfDoubles) {
+  Inputs inputs(13);
+  const std::vector<float> x = inputs.Floats(1000, 5.0f);
+  double exact = 0;
+  for (const float value : x) exact += std::exp(double{value} * 1.25 - 20.0);
+  const float sum = Scalar().sum_exponentials(x.data(), 1000, 1.25f, 20.0f);
+  EXPECT_NEAR(sum, exact, exact * 1e-5);
+}
+
 TEST(KernelAccuracy, SiluIsWithinFewUlps) {
   std::vector<float> gate, up, out;
   for (float x = -100.0f; x <= 100.0f; x += 0.037f) gate.push_back(x);

@@ -217,6 +217,13 @@ TEST_P(KernelConformance, RowOperationsMatchScalar) {
       tier_->silu_multiply(actual.data(), y.data(), count, actual.data());
       EXPECT_TRUE(SameBits(expected, actual)) << "silu_multiply";
 
+      std::vector<float> odd = x;
+      odd[0] = std::numeric_limits<float>::quiet_NaN();
+      for (const std::vector<float>& values : {x, odd}) {
+        EXPECT_EQ(scalar_.sum_exponentials(values.data(), count, 1.3f, 2.0f * deviation),
+                  tier_->sum_exponentials(values.data(), count, 1.3f, 2.0f * deviation));
+      }
+
       expected = actual = x;
       scalar_.add(expected.data(), y.data(), count);
       tier_->add(actual.data(), y.data(), count);
