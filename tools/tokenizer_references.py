@@ -106,6 +106,11 @@ def gguf_vocabulary(path):
                  for key in ("tokens", "token_type", "merges", "pre"))
 
 
+# The rule of Llama 3, with the most number characters of one piece.
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,%d}|"
+          r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
 def tokenizers_reference(path):
     """Function (texts, special) -> ids, of the `tokenizers` package."""
     from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
@@ -113,11 +118,17 @@ def tokenizers_reference(path):
 
     def build(special):
         model = models.BPE({text: i for i, text in enumerate(tokens)},
-                           [tuple(merge.split(" ")) for merge in merges])
+                           [tuple(merge.split(" ")) for merge in merges],
+                           ignore_merges=pre == "llama-bpe")
         tokenizer = Tokenizer(model)
         byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
         if pre == "gpt-2":
             tokenizer.pre_tokenizer = byte_level
+        elif pre in ("llama-bpe", "qwen2"):
+            rule = Regex(LLAMA3 % (3 if pre == "llama-bpe" else 1))
+            tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+                pre_tokenizers.Split(rule, "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
         else:
             isolate = pre_tokenizers.Split(Regex(r"\p{N}"), "isolated")
             tokenizer.pre_tokenizer = pre_tokenizers.Sequence([isolate, byte_level])

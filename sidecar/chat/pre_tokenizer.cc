@@ -31,11 +31,16 @@ size_t RunEnd(std::string_view text, size_t position, CharacterClass kind) {
   return position;
 }
 
+char LowerAscii(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
 // Length of the English contraction after the apostrophe at `begin`, itself included; 0 when none.
-size_t ContractionLength(std::string_view text, size_t begin) {
+size_t ContractionLength(std::string_view text, size_t begin, bool any_case) {
   const std::string_view rest = text.substr(begin + 1, 2);
-  if (rest.empty()) return 0;
-  switch (rest[0]) {
+  const auto letter = [&](size_t i) {
+    if (i >= rest.size()) return '\0';
+    return any_case ? LowerAscii(rest[i]) : rest[i];
+  };
+  switch (letter(0)) {
     case 's':
     case 't':
     case 'm':
@@ -43,9 +48,9 @@ size_t ContractionLength(std::string_view text, size_t begin) {
       return 2;
     case 'r':
     case 'v':
-      return rest.size() == 2 && rest[1] == 'e' ? 3 : 0;
+      return letter(1) == 'e' ? 3 : 0;
     case 'l':
-      return rest.size() == 2 && rest[1] == 'l' ? 3 : 0;
+      return letter(1) == 'l' ? 3 : 0;
     default:
       return 0;
   }
@@ -73,7 +78,7 @@ size_t SpacePieceEnd(std::string_view text, size_t begin, bool number_ends_text)
 template <bool kIsolateNumbers>
 size_t ScanGpt2(std::string_view text, size_t begin) {
   if (text[begin] == '\'') {
-    const size_t length = ContractionLength(text, begin);
+    const size_t length = ContractionLength(text, begin, false);
     if (length != 0) return begin + length;
   }
   const Character first = CharacterAt(text, begin);
@@ -89,11 +94,65 @@ size_t ScanGpt2(std::string_view text, size_t begin) {
   return SpacePieceEnd(text, begin, kIsolateNumbers);
 }
 
+bool IsLineEnd(std::string_view text, size_t position) {
+  return position < text.size() && (text[position] == '\r' || text[position] == '\n');
+}
+
+// Where white space from `begin` on ends after its last line end; 0 where it has none.
+size_t LineEndsEnd(std::string_view text, size_t begin) {
+  size_t end = 0;
+  for (size_t at = begin; at < text.size();) {
+    const Character character = CharacterAt(text, at);
+    if (character.kind != CharacterClass::kSpace) break;
+    if (IsLineEnd(text, at)) end = character.end;
+    at = character.end;
+  }
+  return end;
+}
+
+// The rule of Llama 3. Letters take one character before them that is no letter, number or line
+// end; symbols take one space before them and the line ends behind; numbers come in groups.
+template <int kNumbersMax>
+size_t ScanLlama3(std::string_view text, size_t begin) {
+  if (text[begin] == '\'') {
+    const size_t length = ContractionLength(text, begin, true);
+    if (length != 0) return begin + length;
+  }
+  const Character first = CharacterAt(text, begin);
+  if (first.kind == CharacterClass::kLetter) return RunEnd(text, first.end, first.kind);
+  if (first.kind == CharacterClass::kNumber) {
+    size_t end = first.end;
+    for (int i = 1; i < kNumbersMax && end < text.size(); ++i) {
+      const Character next = CharacterAt(text, end);
+      if (next.kind != CharacterClass::kNumber) break;
+      end = next.end;
+    }
+    return end;
+  }
+  const CharacterClass second = first.end < text.size() ? CharacterAt(text, first.end).kind
+                                                        : CharacterClass::kSpace;
+  if (second == CharacterClass::kLetter && !IsLineEnd(text, begin)) {
+    return RunEnd(text, first.end, second);
+  }
+  const bool is_symbol = first.kind != CharacterClass::kSpace;
+  if (is_symbol || (text[begin] == ' ' && second != CharacterClass::kSpace &&
+                    second != CharacterClass::kNumber)) {
+    const CharacterClass kind = is_symbol ? first.kind : second;
+    size_t end = RunEnd(text, first.end, kind);
+    while (IsLineEnd(text, end)) ++end;
+    return end;
+  }
+  const size_t line_ends = LineEndsEnd(text, begin);
+  return line_ends != 0 ? line_ends : SpacePieceEnd(text, begin, false);
+}
+
 constexpr PreTokenizer kPreTokenizers[] = {
     {"gpt-2", ScanGpt2<false>, false, false},
     {"smollm", ScanGpt2<true>, false, false},
     {"starcoder", ScanGpt2<true>, false, false},
     {"refact", ScanGpt2<true>, false, false},
+    {"llama-bpe", ScanLlama3<3>, true, true},
+    {"qwen2", ScanLlama3<1>, false, false},
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kCachedGrammars = 32;
 constexpr uint32_t kUsesMax = 256;  // of one compiled grammar
 constexpr size_t kLexerStatesMax = 50'000;  // of 1 to 2 kB
-constexpr uint64_t kLexerFuel = 400'000;    // of compiling; some 0.3 s
+constexpr uint64_t kLexerFuel = 1'000'000;  // of compiling; some 0.7 s
 constexpr size_t kErrorBytesMax = 600;  // of the words for a client
 
 struct FreeTokenizer {

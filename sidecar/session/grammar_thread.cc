@@ -3,11 +3,19 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "kairos/kairos.h"
 
 namespace kairos {
+namespace {
+
+constexpr size_t kPartsTriedMax = 16;  // each is compiled to find the one at fault
+constexpr size_t kRefusalsKept = 16;
+constexpr size_t kRefusalBytesMax = 256u << 10;
+
+}  // namespace
 
 bool GrammarThread::Submit(GrammarJob&& job) {
   if (!jobs_.TryPush(std::move(job))) return false;
@@ -47,6 +55,14 @@ bool GrammarThread::TakeJobs() {
 void GrammarThread::Compile(GrammarJob job) {
   GrammarResult result;
   result.ticket = job.ticket;
+  const auto refused =
+      std::find_if(refusals_.begin(), refusals_.end(),
+                   [&](const Refusal& one) { return one.grammar == job.reply.grammar; });
+  if (refused != refusals_.end()) {
+    result.status = refused->status;
+    result.error = refused->error;
+    return Answer(std::move(result));
+  }
   Result<std::unique_ptr<CompiledGrammar>> made =
       compiler_.Compile(job.reply.grammar, job.reply.is_prose, &result.error);
   if (made.ok()) {
@@ -58,11 +74,19 @@ void GrammarThread::Compile(GrammarJob job) {
   }
   // Whose fault it is: what clients wrote is tried part by part.
   result.status = Status(made.status().code(), made.status().message(), KAIROS_DETAIL_GRAMMAR);
-  for (const ReplyGrammar::Part& part : job.reply.parts) {
-    std::string words;
-    if (compiler_.Compile(part.grammar, false, &words).ok()) continue;
-    result.error = part.label + ": " + words;
-    break;
+  if (job.reply.parts.size() > kPartsTriedMax) {
+    result.error = "the tools together: " + result.error;
+  } else {
+    for (const ReplyGrammar::Part& part : job.reply.parts) {
+      std::string words;
+      if (compiler_.Compile(part.grammar, false, &words).ok()) continue;
+      result.error = part.label + ": " + words;
+      break;
+    }
+  }
+  if (job.reply.grammar.size() <= kRefusalBytesMax) {
+    if (refusals_.size() == kRefusalsKept) refusals_.pop_front();
+    refusals_.push_back({std::move(job.reply.grammar), result.status, result.error});
   }
   Answer(std::move(result));
 }

@@ -5,9 +5,11 @@
 //
 // 1. Clients take turns, so that one with many costly grammars delays others by one of them.
 // 2. Jobs with the grammar that was just compiled are answered with it, whoever sent them.
+// 3. What was refused lately is refused again without compiling.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,6 +56,12 @@ class GrammarThread {
   Waker& waker() { return waker_; }
 
  private:
+  struct Refusal {
+    std::string grammar;
+    Status status;
+    std::string error;
+  };
+
   bool TakeJobs();
   void Compile(GrammarJob job);
   void AnswerEqual(const std::string& grammar, CompiledGrammar& compiled);
@@ -64,6 +72,7 @@ class GrammarThread {
   SpscQueue<GrammarResult> results_{1024};
   TurnQueue order_;                                   // of the tickets in `waiting_`
   std::unordered_map<uint64_t, GrammarJob> waiting_;  // at most one for each open turn
+  std::deque<Refusal> refusals_;
   Waker waker_;
   Waker* result_waker_ = nullptr;
 };

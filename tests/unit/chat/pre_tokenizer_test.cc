@@ -67,6 +67,29 @@ TEST(PreTokenizer, CutsByThePublishedRules) {
   }
 }
 
+TEST(PreTokenizer, CutsByTheRuleOfLlama3) {
+  const struct {
+    const char* text;
+    Pieces llama;
+    Pieces qwen;
+  } cases[] = {
+      {"12345", {"123", "45"}, {"1", "2", "3", "4", "5"}},
+      {"a  12", {"a", " ", " ", "12"}, {"a", " ", " ", "1", "2"}},
+      {"IT'S we'Ll", {"IT", "'S", " we", "'Ll"}, {"IT", "'S", " we", "'Ll"}},
+      {"(x) \tx", {"(x", ")", " ", "\tx"}, {"(x", ")", " ", "\tx"}},
+      {"a !!\n\n b", {"a", " !!\n\n", " b"}, {"a", " !!\n\n", " b"}},
+      {"a \n \n  b", {"a", " \n \n", " ", " b"}, {"a", " \n \n", " ", " b"}},
+      {"\nx", {"\n", "x"}, {"\n", "x"}},
+      {"\u3000x  ", {"\u3000x", "  "}, {"\u3000x", "  "}},
+      {"e\u0301t", {"e", "\u0301t"}, {"e", "\u0301t"}},
+      {"!\xFF 'r", {"!\xFF", " '", "r"}, {"!\xFF", " '", "r"}},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(Split("llama-bpe", c.text), c.llama) << c.text;
+    EXPECT_EQ(Split("qwen2", c.text), c.qwen) << c.text;
+  }
+}
+
 TEST(PreTokenizer, KeepsEveryByteOfAnyInput) {
   for (uint32_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
@@ -75,7 +98,7 @@ TEST(PreTokenizer, KeepsEveryByteOfAnyInput) {
     std::string text(random() % 60, '\0');
     for (char& byte : text) byte = alphabet[random() % alphabet.size()];
 
-    for (const char* kind : {"gpt-2", "smollm"}) {
+    for (const char* kind : {"gpt-2", "smollm", "llama-bpe", "qwen2"}) {
       std::string joined;
       for (const std::string& piece : Split(kind, text)) joined += piece;
       EXPECT_EQ(joined, text) << kind;

@@ -85,6 +85,19 @@ TEST_F(GrammarThreadTest, ARefusalNamesThePartAndWhetherAnythingMatches) {
   Submit(2, 1, "start: T\nT: /a/ & /b/");
   EXPECT_EQ(Answered(1), std::vector<uint64_t>{2});
   EXPECT_EQ(last_.error, "constraint: nothing matches it");
+  last_ = {};
+  Submit(3, 1, "start: T\nT: /a/ & /b/");
+  EXPECT_EQ(Answered(1), std::vector<uint64_t>{3});
+  EXPECT_EQ(last_.error, "constraint: nothing matches it") << "known from before";
+}
+
+TEST_F(GrammarThreadTest, OfManyPartsNoneIsTriedAlone) {
+  GrammarJob job{1, AttachmentId{1}, {}};
+  job.reply.grammar = "start: (";
+  for (int i = 0; i < 17; ++i) job.reply.parts.push_back({"tool", "start: ("});
+  EXPECT_TRUE(thread_->Submit(std::move(job)));
+  EXPECT_EQ(Answered(1), std::vector<uint64_t>{1});
+  EXPECT_TRUE(last_.error.starts_with("the tools together: ")) << last_.error;
 }
 
 }  // namespace
