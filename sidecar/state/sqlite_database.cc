@@ -192,7 +192,12 @@ Result<SqliteStatement> SqliteDatabase::Prepare(const char* sql) {
 }
 
 std::string SqliteDatabase::LastError() const {
-  return database_ == nullptr ? "out of memory" : sqlite3_errmsg(database_);
+  if (database_ == nullptr) return "out of memory";
+  if (sqlite3_errcode(database_) == SQLITE_BUSY) {
+    return "is in use, by another kairosd perhaps\n"
+           "  end that one, or give this one a --catalog-path of its own";
+  }
+  return sqlite3_errmsg(database_);
 }
 
 bool SqliteDatabase::in_transaction() const { return sqlite3_get_autocommit(database_) == 0; }

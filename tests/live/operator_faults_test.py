@@ -203,6 +203,14 @@ class Faults(unittest.TestCase):
         self.assertIn(f"a kairosd runs here (pid {self.daemon.pid})", row["words"])
         self.assertIn("kairosctl drain", row["words"])
 
+    def test_second_instance_on_another_socket_with_the_same_catalog(self) -> None:
+        self.daemon.start()
+        arguments = self.settings()
+        for flag in ("--socket", "--control-socket"):
+            arguments[arguments.index(flag) + 1] += ".other"
+        self.assert_ends(CANNOT_CREATE, "is in use, by another kairosd perhaps", "--catalog-path",
+                         arguments=arguments)
+
     def test_client_of_an_older_abi(self) -> None:
         self.daemon.start()
         library = ctypes.CDLL(os.environ["KAIROS_LIBRARY"])
