@@ -208,6 +208,12 @@ inline Ints AddPairDots(Ints acc, Pairs pairs, const int16_t* words) {
 // ---- Dots of a block of weights
 // ------------------------------------------------------------------
 
+template <int T>
+inline void ClearSums(__m256i sums_low[T], __m256i sums_high[T]) {
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) sums_low[t] = sums_high[t] = _mm256_setzero_si256();
+}
+
 // Eight products of unsigned 4-bit weights add up in 16 bits: 8 * 2 * 15 * 127 = 30480.
 template <int T>
 inline void AddSmallVector(__m256i low, __m256i high, const int8_t* const x[T], uint32_t vector,
@@ -233,8 +239,7 @@ template <int T>
 inline void NibbleDots(const uint8_t* nibbles, const int8_t* const x[T], Ints dots[T]) {
   const __m256i mask = _mm256_set1_epi8(15);
   __m256i sums_low[T], sums_high[T];
-#pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) sums_low[t] = sums_high[t] = _mm256_setzero_si256();
+  ClearSums<T>(sums_low, sums_high);
 #pragma GCC unroll 4
   for (uint32_t pair = 0; pair < 4; ++pair) {
     const __m256i low = LoadRegister(nibbles + pair * 64);
@@ -263,8 +268,7 @@ inline void UnpackNibbles(const uint8_t* nibbles, uint8_t* bytes) {
 template <int T>
 inline void SmallByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints dots[T]) {
   __m256i sums_low[T], sums_high[T];
-#pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) sums_low[t] = sums_high[t] = _mm256_setzero_si256();
+  ClearSums<T>(sums_low, sums_high);
 #pragma GCC unroll 8
   for (uint32_t vector = 0; vector < 8; ++vector) {
     AddSmallVector<T>(LoadRegister(bytes + vector * 64), LoadRegister(bytes + vector * 64 + 32), x,
@@ -282,23 +286,32 @@ inline __m256i FifthBits(__m256i plane) {
   return _mm256_and_si256(moved, _mm256_set1_epi8(16));
 }
 
-// Bytes of at most 31: four products add up in 16 bits, 4 * 2 * 31 * 127 = 31496.
-template <int T, int V>
-inline void AddFivePair(const uint8_t* fives, const int8_t* const x[T], __m256i sums_low[T],
-                        __m256i sums_high[T]) {
+// Two vectors of bytes of at most 31.
+struct FivePair {
+  __m256i first_low, first_high, second_low, second_high;
+};
+
+template <int V>
+inline FivePair LoadFivePair(const uint8_t* fives) {
   const __m256i mask = _mm256_set1_epi8(15);
+  const auto lower = [mask](__m256i both) { return _mm256_and_si256(both, mask); };
   const __m256i low = LoadRegister(fives + V * 32);
   const __m256i high = LoadRegister(fives + V * 32 + 32);
   const __m256i low_plane = LoadRegister(fives + 256);
   const __m256i high_plane = LoadRegister(fives + 288);
-  AddSmallVector<T>(_mm256_or_si256(_mm256_and_si256(low, mask), FifthBits<V>(low_plane)),
-                    _mm256_or_si256(_mm256_and_si256(high, mask), FifthBits<V>(high_plane)), x, V,
-                    sums_low, sums_high);
-  const __m256i low_upper = _mm256_and_si256(_mm256_srli_epi16(low, 4), mask);
-  const __m256i high_upper = _mm256_and_si256(_mm256_srli_epi16(high, 4), mask);
-  AddSmallVector<T>(_mm256_or_si256(low_upper, FifthBits<V + 1>(low_plane)),
-                    _mm256_or_si256(high_upper, FifthBits<V + 1>(high_plane)), x, V + 1, sums_low,
-                    sums_high);
+  return {_mm256_or_si256(lower(low), FifthBits<V>(low_plane)),
+          _mm256_or_si256(lower(high), FifthBits<V>(high_plane)),
+          _mm256_or_si256(lower(_mm256_srli_epi16(low, 4)), FifthBits<V + 1>(low_plane)),
+          _mm256_or_si256(lower(_mm256_srli_epi16(high, 4)), FifthBits<V + 1>(high_plane))};
+}
+
+// Four products add up in 16 bits: 4 * 2 * 31 * 127 = 31496.
+template <int T, int V>
+inline void AddFivePair(const uint8_t* fives, const int8_t* const x[T], __m256i sums_low[T],
+                        __m256i sums_high[T]) {
+  const FivePair pair = LoadFivePair<V>(fives);
+  AddSmallVector<T>(pair.first_low, pair.first_high, x, V, sums_low, sums_high);
+  AddSmallVector<T>(pair.second_low, pair.second_high, x, V + 1, sums_low, sums_high);
 }
 
 template <int T>
@@ -307,12 +320,6 @@ inline void AddWidened(const __m256i sums_low[T], const __m256i sums_high[T], In
   WidenSums<T>(sums_low, sums_high, wide);
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) dots[t] = AddInts(dots[t], wide[t]);
-}
-
-template <int T>
-inline void ClearSums(__m256i sums_low[T], __m256i sums_high[T]) {
-#pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) sums_low[t] = sums_high[t] = _mm256_setzero_si256();
 }
 
 template <int T>
@@ -329,24 +336,19 @@ inline void FiveDots(const uint8_t* fives, const int8_t* const x[T], Ints dots[T
 }
 
 template <int V>
-inline void AddFifthBits(const uint8_t* plane, uint8_t* bytes) {
-  for (uint32_t half = 0; half < 64; half += 32) {
-    const __m256i nibbles = LoadRegister(bytes + V * 64 + half);
-    StoreRegister(bytes + V * 64 + half,
-                  _mm256_or_si256(nibbles, FifthBits<V>(LoadRegister(plane + half))));
-  }
+inline void UnpackFivePair(const uint8_t* fives, uint8_t* bytes) {
+  const FivePair pair = LoadFivePair<V>(fives);
+  StoreRegister(bytes + V * 64, pair.first_low);
+  StoreRegister(bytes + V * 64 + 32, pair.first_high);
+  StoreRegister(bytes + V * 64 + 64, pair.second_low);
+  StoreRegister(bytes + V * 64 + 96, pair.second_high);
 }
 
 inline void UnpackFives(const uint8_t* fives, uint8_t* bytes) {
-  UnpackNibbles(fives, bytes);
-  AddFifthBits<0>(fives + 256, bytes);
-  AddFifthBits<1>(fives + 256, bytes);
-  AddFifthBits<2>(fives + 256, bytes);
-  AddFifthBits<3>(fives + 256, bytes);
-  AddFifthBits<4>(fives + 256, bytes);
-  AddFifthBits<5>(fives + 256, bytes);
-  AddFifthBits<6>(fives + 256, bytes);
-  AddFifthBits<7>(fives + 256, bytes);
+  UnpackFivePair<0>(fives, bytes);
+  UnpackFivePair<2>(fives, bytes);
+  UnpackFivePair<4>(fives, bytes);
+  UnpackFivePair<6>(fives, bytes);
 }
 
 // Bytes of at most 31.
@@ -369,6 +371,22 @@ inline void MediumByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints 
   }
 }
 
+// A vector of signed bytes times four activations: the sign of the weight moves to the activation.
+struct SignedVector {
+  __m256i low, high, low_size, high_size;
+};
+
+inline SignedVector LoadSigned(const uint8_t* bytes) {
+  const __m256i low = LoadRegister(bytes);
+  const __m256i high = LoadRegister(bytes + 32);
+  return {low, high, _mm256_abs_epi8(low), _mm256_abs_epi8(high)};
+}
+
+inline Pairs SignedProducts(const SignedVector& weights, __m256i four) {
+  return {_mm256_maddubs_epi16(weights.low_size, _mm256_sign_epi8(four, weights.low)),
+          _mm256_maddubs_epi16(weights.high_size, _mm256_sign_epi8(four, weights.high))};
+}
+
 // Four vectors of signed bytes of magnitude 32 at most: 4 * 2 * 32 * 127 = 32512.
 template <int T>
 inline void HalfByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints dots[T]) {
@@ -376,24 +394,18 @@ inline void HalfByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints do
   ClearSums<T>(sums_low, sums_high);
 #pragma GCC unroll 4
   for (uint32_t vector = 0; vector < 4; ++vector) {
-    const __m256i low = LoadRegister(bytes + vector * 64);
-    const __m256i high = LoadRegister(bytes + vector * 64 + 32);
-    const __m256i low_size = _mm256_abs_epi8(low);
-    const __m256i high_size = _mm256_abs_epi8(high);
+    const SignedVector weights = LoadSigned(bytes + vector * 64);
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
-      const __m256i four = BroadcastFour(x[t] + vector * 4);
-      sums_low[t] = Pin(_mm256_add_epi16(
-          sums_low[t], _mm256_maddubs_epi16(low_size, _mm256_sign_epi8(four, low))));
-      sums_high[t] = Pin(_mm256_add_epi16(
-          sums_high[t], _mm256_maddubs_epi16(high_size, _mm256_sign_epi8(four, high))));
+      const Pairs products = SignedProducts(weights, BroadcastFour(x[t] + vector * 4));
+      sums_low[t] = Pin(_mm256_add_epi16(sums_low[t], products.low));
+      sums_high[t] = Pin(_mm256_add_epi16(sums_high[t], products.high));
     }
   }
   WidenSums<T>(sums_low, sums_high, dots);
 }
 
-// The sign of the weight moves to the activation. Two products reach 2 * 128 * 127 = 32512, so each
-// result is widened before the next is added.
+// Two products reach 2 * 128 * 127 = 32512, so each result is widened before the next is added.
 template <int T>
 inline void SignedByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints dots[T]) {
   const __m256i ones = _mm256_set1_epi16(1);
@@ -401,17 +413,12 @@ inline void SignedByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints 
   for (int t = 0; t < T; ++t) dots[t] = ZeroInts();
 #pragma GCC unroll 8
   for (uint32_t vector = 0; vector < 8; ++vector) {
-    const __m256i low = LoadRegister(bytes + vector * 64);
-    const __m256i high = LoadRegister(bytes + vector * 64 + 32);
-    const __m256i low_size = _mm256_abs_epi8(low);
-    const __m256i high_size = _mm256_abs_epi8(high);
+    const SignedVector weights = LoadSigned(bytes + vector * 64);
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
-      const __m256i four = BroadcastFour(x[t] + vector * 4);
-      const __m256i lows = _mm256_maddubs_epi16(low_size, _mm256_sign_epi8(four, low));
-      const __m256i highs = _mm256_maddubs_epi16(high_size, _mm256_sign_epi8(four, high));
-      dots[t] = {Pin(_mm256_add_epi32(dots[t].low, _mm256_madd_epi16(lows, ones))),
-                 Pin(_mm256_add_epi32(dots[t].high, _mm256_madd_epi16(highs, ones)))};
+      const Pairs products = SignedProducts(weights, BroadcastFour(x[t] + vector * 4));
+      dots[t] = {Pin(_mm256_add_epi32(dots[t].low, _mm256_madd_epi16(products.low, ones))),
+                 Pin(_mm256_add_epi32(dots[t].high, _mm256_madd_epi16(products.high, ones)))};
     }
   }
 }
