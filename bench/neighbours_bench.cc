@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every client is a process of its own. A round where all behave stands right beside each round of
 // a kind, so that both meet the machine in the same state; quantiles are over the gaps of all
-// measured clients of a kind's rounds. Who behaves has one long turn after the other, but beside
-// dying clients (kBrief) as many short ones as they: what new turns cost the model is no matter of
-// dying.
+// measured clients of a kind's rounds. Who behaves has one long turn after the other (kCalm). Dying
+// clients are compared a second time, with clients that have as many short turns as they (kBrief):
+// it leaves out what new turns cost the model.
 #include "bench/neighbours_bench.h"
 
 #include <sys/prctl.h>
@@ -31,7 +31,14 @@ constexpr int32_t kPatienceMs = 300'000;
 constexpr uint32_t kTokensMax = 512;
 
 enum class Kind { kCalm, kBrief, kSlow, kStopped, kFlooding, kDying };
-constexpr Kind kKinds[] = {Kind::kSlow, Kind::kStopped, Kind::kFlooding, Kind::kDying};
+constexpr struct {
+  Kind kind;
+  Kind peer;
+} kComparisons[] = {{Kind::kSlow, Kind::kCalm},
+                    {Kind::kStopped, Kind::kCalm},
+                    {Kind::kFlooding, Kind::kCalm},
+                    {Kind::kDying, Kind::kCalm},
+                    {Kind::kDying, Kind::kBrief}};
 
 const char* NameOf(Kind kind) {
   switch (kind) {
@@ -45,8 +52,6 @@ const char* NameOf(Kind kind) {
   return "";
 }
 
-Kind PeerOf(Kind kind) { return kind == Kind::kDying ? Kind::kBrief : Kind::kCalm; }
-
 TurnAsk AskOf(uint32_t tokens) {
   TurnAsk ask;
   ask.messages.push_back({"user", "", "Tell me about the history of bridges."});
@@ -59,8 +64,10 @@ void TellReady(int ready) {
   if (write(ready, "r", 1) != 1) _exit(1);
 }
 
-bool ReadUpTo(kairos_client_t* client, int32_t last) {
+// Sleeps before each event.
+bool ReadUpTo(kairos_client_t* client, int32_t last, useconds_t pause_us = 0) {
   for (int32_t type = 0; type != last;) {
+    usleep(pause_us);
     kairos_event_t* event = nullptr;
     if (kairos_event_next(client, kPatienceMs, &event) != 1) return false;
     type = kairos_event_type(event);
@@ -83,9 +90,8 @@ class NeighboursBench {
 
   int Run() {
     if (!sidecar_.Start()) return 1;
-    for (const Kind kind : kKinds) {
+    for (const auto& [kind, peer] : kComparisons) {
       if (!options_.kind.empty() && options_.kind != NameOf(kind)) continue;
-      const Kind peer = PeerOf(kind);
       std::vector<double> calm;
       std::vector<double> gaps;
       for (uint32_t i = 0; i < options_.repetitions; ++i) {
@@ -95,7 +101,7 @@ class NeighboursBench {
         if (!Round(kind, &gaps)) return 1;
         if (!calm_first && !Round(peer, &calm)) return 1;
       }
-      Report(kind, calm, gaps);
+      Report(kind, peer, calm, gaps);
     }
     return sidecar_.Terminate() == 0 ? 0 : 1;
   }
@@ -188,14 +194,7 @@ class NeighboursBench {
       if (SubmitTurn(client, AskOf(kTokensMax), &failed) == 0) return 1;
       if (first) TellReady(ready);
       if (stops) raise(SIGSTOP);
-      for (int32_t type = 0; type != KAIROS_EVENT_FINAL;) {
-        usleep(pause_us);
-        kairos_event_t* event = nullptr;
-        if (kairos_event_next(client, kPatienceMs, &event) != 1) return 1;
-        type = kairos_event_type(event);
-        kairos_event_release(event);
-        if (type == KAIROS_EVENT_ERROR) return 1;
-      }
+      if (!ReadUpTo(client, KAIROS_EVENT_FINAL, pause_us)) return 1;
     }
   }
 
@@ -240,14 +239,14 @@ class NeighboursBench {
     }
   }
 
-  void Report(Kind kind, const std::vector<double>& calm, const std::vector<double>& gaps) const {
+  void Report(Kind kind, Kind peer, const std::vector<double>& calm,
+              const std::vector<double>& gaps) const {
     for (const double share : {0.5, 0.99}) {
       const double value = Quantile(gaps, share);
       const double without = Quantile(calm, share);
       if (!options_.json) {
         std::printf("%-8s  p%-2.0f  %7.2f ms from token to token, %7.2f ms beside %s, %.3fx\n",
-                    NameOf(kind), share * 100, value, without, NameOf(PeerOf(kind)),
-                    value / without);
+                    NameOf(kind), share * 100, value, without, NameOf(peer), value / without);
         continue;
       }
       JsonLine("neighbours.inter_token_ms", value, "ms")
@@ -257,7 +256,7 @@ class NeighboursBench {
           .Param("odd", odd_count())
           .Param("tokens", options_.tokens)
           .Param("repetitions", options_.repetitions)
-          .Peer(NameOf(PeerOf(kind)), without, without / value)
+          .Peer(NameOf(peer), without, without / value)
           .Print();
     }
   }
