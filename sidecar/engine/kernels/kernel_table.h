@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/units.h"
 
@@ -100,10 +101,8 @@ struct PackedMatrix {
   uint32_t panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
 };
 
-// Whether GGUF's number of a tensor type is one of WeightType's.
-bool IsWeightType(uint32_t gguf_type);
-// "F32, F16, ..." for messages.
-const char* WeightTypeNames();
+// All of WeightType, in the order in which people are told of them.
+std::span<const WeightType> WeightTypes();
 // Bytes of one packed panel of `cols` columns.
 uint64_t PanelBytes(WeightType type, uint32_t cols);
 // Packs 16 rows in GGUF's layout (null: a row of zeros) into `panel`. Row pointers need no

@@ -260,8 +260,6 @@ Group UnpackGroup(PanelLayout layout, const uint8_t* block, uint32_t row) {
   return group;
 }
 
-uint32_t FloatWidth(PanelLayout layout) { return layout == PanelLayout::kFloat ? 4 : 2; }
-
 float FloatAt(PanelLayout layout, const uint8_t* bytes) {
   if (layout == PanelLayout::kHalf) return HalfToFloat(Load16(bytes));
   if (layout == PanelLayout::kBrainHalf) return BrainToFloat(Load16(bytes));
@@ -272,16 +270,7 @@ float FloatAt(PanelLayout layout, const uint8_t* bytes) {
 
 }  // namespace
 
-bool IsWeightType(uint32_t gguf_type) {
-  for (const WeightType type : kWeightTypes) {
-    if (static_cast<uint32_t>(type) == gguf_type) return true;
-  }
-  return false;
-}
-
-const char* WeightTypeNames() {
-  return "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K";
-}
+std::span<const WeightType> WeightTypes() { return kWeightTypes; }
 
 uint32_t SourceColumns(WeightType type) {
   switch (type) {
@@ -308,7 +297,7 @@ void PackPanel(WeightType type, const uint8_t* const rows[kPanelRows], uint32_t 
   for (uint32_t row = 0; row < kPanelRows; ++row) {
     if (rows[row] == nullptr) continue;
     if (!IsQuantized(layout)) {
-      const uint32_t width = FloatWidth(layout);
+      const uint32_t width = SourceBytes(type);
       for (uint64_t c = 0; c < cols; ++c) {
         std::memcpy(panel + (c * kPanelRows + row) * width, rows[row] + c * width, width);
       }
@@ -323,7 +312,7 @@ void PackPanel(WeightType type, const uint8_t* const rows[kPanelRows], uint32_t 
 bool PanelIsFinite(WeightType type, uint32_t cols, const uint8_t* panel) {
   const PanelLayout layout = LayoutOf(type);
   if (!IsQuantized(layout)) {
-    const uint32_t width = FloatWidth(layout);
+    const uint32_t width = SourceBytes(type);
     for (uint64_t i = 0; i < uint64_t{cols} * kPanelRows; ++i) {
       if (!std::isfinite(FloatAt(layout, panel + i * width))) return false;
     }
@@ -342,7 +331,7 @@ void DequantizeRow(WeightType type, const uint8_t* row, uint32_t cols, float* ou
   KAIROS_CHECK(cols % kGroupSize == 0 && cols % SourceColumns(type) == 0);
   const PanelLayout layout = LayoutOf(type);
   if (!IsQuantized(layout)) {
-    for (uint64_t c = 0; c < cols; ++c) out[c] = FloatAt(layout, row + c * FloatWidth(layout));
+    for (uint64_t c = 0; c < cols; ++c) out[c] = FloatAt(layout, row + c * SourceBytes(type));
     return;
   }
   for (uint64_t b = 0; b < cols / kGroupSize; ++b) {
@@ -356,7 +345,7 @@ void DequantizePackedRow(const PackedMatrix& matrix, uint32_t row, float* out) {
   const uint8_t* panel = matrix.data + row / kPanelRows * matrix.panel_bytes;
   const uint32_t in_panel = row % kPanelRows;
   if (!IsQuantized(layout)) {
-    const uint32_t width = FloatWidth(layout);
+    const uint32_t width = SourceBytes(matrix.type);
     for (uint64_t c = 0; c < matrix.cols; ++c) {
       out[c] = FloatAt(layout, panel + (c * kPanelRows + in_panel) * width);
     }

@@ -17,6 +17,11 @@ constexpr uint64_t kAlignment = 64;
 
 uint64_t AlignUp(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+bool IsWeightType(uint32_t gguf_type) {
+  return std::ranges::find(WeightTypes(), static_cast<WeightType>(gguf_type)) !=
+         WeightTypes().end();
+}
+
 enum class RowOrder { kAsStored, kHalfSplit };
 
 // Row of the file that holds row `row` of half-split order, inside heads of `head_dim` rows.
@@ -61,8 +66,13 @@ Result<uint64_t> PackedWeightBytes(const GgufFile& file, std::string* error) {
   uint64_t packed = 0;
   for (const GgufTensor& tensor : file.tensors()) {
     if (!IsWeightType(tensor.type)) {
+      std::string known;
+      for (const WeightType type : WeightTypes()) {
+        known += (known.empty() ? "" : ", ");
+        known += GgufTypeName(static_cast<uint32_t>(type));
+      }
       *error = fmt::format("tensor {} has type {}; supported: {}", tensor.name,
-                           GgufTypeName(tensor.type), WeightTypeNames());
+                           GgufTypeName(tensor.type), known);
       return refused;
     }
     const uint64_t panels = (tensor.extents[1] + kPanelRows - 1) / kPanelRows;

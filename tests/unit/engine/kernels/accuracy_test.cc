@@ -15,7 +15,7 @@ const KernelTable& Scalar() { return *FindKernels("scalar"); }
 
 TEST(KernelAccuracy, QuantizedMatmulIsThatOfTheDequantizedOperands) {
   Inputs inputs(11);
-  for (const WeightType type : kWeightTypes) {
+  for (const WeightType type : WeightTypes()) {
     if (!IsQuantized(LayoutOf(type))) continue;
     const uint32_t rows = 33, cols = 1536, m = 3;
     RandomMatrix matrix(inputs, type, rows, cols);

@@ -93,14 +93,14 @@ class KernelConformance : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(KernelConformance, MatmulMatchesScalarForEveryTokenCount) {
-  for (const WeightType type : kWeightTypes) {
+  for (const WeightType type : WeightTypes()) {
     for (uint32_t m = 1; m <= 17; ++m) ExpectSameMatmul(type, 37, 96, m);
     for (const uint32_t m : {32u, 65u, 131u}) ExpectSameMatmul(type, 20, 64, m);
   }
 }
 
 TEST_P(KernelConformance, MatmulMatchesScalarForManyShapes) {
-  for (const WeightType type : kWeightTypes) {
+  for (const WeightType type : WeightTypes()) {
     for (uint32_t i = 0; i < 6; ++i) {
       ExpectSameMatmul(type, 1 + inputs_.Below(70), 32 * (1 + inputs_.Below(64)),
                        1 + inputs_.Below(20));
@@ -134,7 +134,7 @@ TEST_P(KernelConformance, MatmulMatchesScalarForExtremeCodes) {
 }
 
 TEST_P(KernelConformance, MatmulMatchesScalarWhereEveryCodeIsTheGreatestOrTheLeast) {
-  for (const WeightType type : kWeightTypes) {
+  for (const WeightType type : WeightTypes()) {
     if (!IsQuantized(LayoutOf(type))) continue;
     for (const uint8_t code : {0x00, 0xff}) {
       // Scales and sub-scales are made of the codes too, so all halves are 1 to stay finite.
@@ -156,7 +156,7 @@ TEST_P(KernelConformance, MatmulMatchesScalarWhereEveryCodeIsTheGreatestOrTheLea
 }
 
 TEST_P(KernelConformance, MatmulDoesNotDependOnTokenCountOrPanelRange) {
-  for (const WeightType type : kWeightTypes) {
+  for (const WeightType type : WeightTypes()) {
     if (!IsQuantized(LayoutOf(type))) continue;
     const uint32_t rows = 75, cols = ColumnsOf(type, 160), m = 45;
     RandomMatrix matrix(inputs_, type, rows, cols);

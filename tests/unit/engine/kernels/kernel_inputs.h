@@ -16,11 +16,6 @@
 
 namespace kairos {
 
-inline constexpr WeightType kWeightTypes[] = {
-    WeightType::kF32,  WeightType::kF16,  WeightType::kBF16, WeightType::kQ4_0,
-    WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kQ8_0,
-    WeightType::kQ4_K, WeightType::kQ5_K, WeightType::kQ6_K};
-
 // The columns, made as many as the type can have.
 inline uint32_t ColumnsOf(WeightType type, uint32_t columns) {
   const uint32_t unit = SourceColumns(type);
