@@ -33,6 +33,16 @@ bool IsCut(FinishCause cause) {
   return cause == FinishCause::kCancelled || cause == FinishCause::kDeadline;
 }
 
+// The turn's last message, for a log that has so many tokens with it.
+MessageRecord AnswerOf(const Turn& turn, uint64_t log_tokens) {
+  MessageRecord answer;
+  answer.message.role = turn.ask().tokens.empty() ? "assistant" : "raw";
+  answer.message.content = turn.text;
+  answer.token_end = static_cast<uint32_t>(log_tokens);
+  answer.cancelled = IsCut(turn.cause);
+  return answer;
+}
+
 }  // namespace
 
 void TurnPipeline::OnFinished(Turn& turn, EngineEvent& event) {
@@ -120,12 +130,7 @@ void TurnPipeline::Commit(Turn& turn, Session& session) {
   }
   const uint64_t log_tokens = turn.tokens.size() + turn.answer.size();
   if (turn.cause != FinishCause::kPrefilled) {
-    MessageRecord answer;
-    answer.message.role = turn.ask().tokens.empty() ? "assistant" : "raw";
-    answer.message.content = turn.text;
-    answer.token_end = static_cast<uint32_t>(log_tokens);
-    answer.cancelled = IsCut(turn.cause);
-    delta.messages.push_back(std::move(answer));
+    delta.messages.push_back(AnswerOf(turn, log_tokens));
   }
   delta.tools_json = turn.tools_json;
   delta.context_json = turn.context_json;
@@ -182,12 +187,7 @@ void TurnPipeline::OnCommitted(Turn& turn, JournalResult& result) {
     head.messages.push_back(MessageRecord{std::move(turn.added[i]), turn.added_ends[i], false});
   }
   if (turn.cause != FinishCause::kPrefilled) {
-    MessageRecord answer;
-    answer.message.role = turn.ask().tokens.empty() ? "assistant" : "raw";
-    answer.message.content = turn.text;
-    answer.token_end = static_cast<uint32_t>(head.tokens.size());
-    answer.cancelled = IsCut(turn.cause);
-    head.messages.push_back(std::move(answer));
+    head.messages.push_back(AnswerOf(turn, head.tokens.size()));
   }
   head.tools_json = std::move(turn.tools_json);
   head.context_json = std::move(turn.context_json);
