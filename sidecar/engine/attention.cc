@@ -2,7 +2,6 @@
 #include "sidecar/engine/attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -20,23 +19,24 @@ constexpr uint32_t kStoreRowsForPool = 8;
 }  // namespace
 
 Attention::Attention(const Model& model, KvArena& arena, WorkerPool& pool)
-    : shape_(model.parameters()),
+    : model_(model),
+      shape_(model.parameters()),
       kernels_(model.kernels()),
       arena_(arena),
       pool_(pool),
-      rotary_(shape_),
       qkv_width_(shape_.query_dim() + 2 * shape_.kv_dim()),
       workers_(pool.threads()) {
   for (WorkerScratch& worker : workers_) {
     worker.kernel.Reserve(AttentionScratchBytes(shape_.head_dim, shape_.group()));
     worker.row.Reserve(uint64_t{shape_.group()} * shape_.head_dim);
   }
+  reaches_.emplace_back(shape_, false);
+  if (shape_.window > 0) reaches_.emplace_back(shape_, true);
 }
 
 void Attention::Plan(std::span<const Segment> segments) {
   spans_.clear();
   scratch_spans_ = 0;
-  partial_rows_ = 0;
   uint32_t row = 0;
   uint32_t positions = 0;
   for (const Segment& segment : segments) {
@@ -44,9 +44,16 @@ void Attention::Plan(std::span<const Segment> segments) {
     row += segment.count;
     positions = std::max(positions, segment.position + segment.count);
   }
-  rotary_.Grow(positions);
   tiles_.Reserve(uint64_t{scratch_spans_} * shape_.kv_heads * 2 * HalfTileBytes(shape_.head_dim));
-  PlanItems();
+  for (Reach& reach : reaches_) {
+    reach.rotary.Grow(positions);
+    PlanItems(&reach);
+  }
+  const uint64_t countdowns = spans_.size() * shape_.kv_heads;
+  if (countdowns > countdown_capacity_) {
+    countdowns_ = std::make_unique<PartCountdown[]>(countdowns);
+    countdown_capacity_ = countdowns;
+  }
 }
 
 void Attention::PlanSegment(const Segment& segment, uint32_t row) {
@@ -67,8 +74,6 @@ void Attention::PlanSegment(const Segment& segment, uint32_t row) {
         span.moves_to_open = !span.fills();
       }
     }
-    span.partial_row = partial_rows_;
-    partial_rows_ += uint64_t{span.count} * shape_.heads * span.splits();
     spans_.push_back(span);
     row += span.count;
     position += span.count;
@@ -77,31 +82,32 @@ void Attention::PlanSegment(const Segment& segment, uint32_t row) {
   }
 }
 
-void Attention::PlanItems() {
-  items_.clear();
-  const bool share = partial_rows_ * shape_.head_dim <= kPartialFloatsMax;
+void Attention::PlanItems(Reach* reach) {
+  reach->items.clear();
+  reach->partial_rows.clear();
+  uint64_t partial_rows = 0;
+  for (const Span& span : spans_) {
+    reach->partial_rows.push_back(partial_rows);
+    partial_rows += uint64_t{span.count} * shape_.heads * reach->splits(span);
+  }
+  const bool share = partial_rows * shape_.head_dim <= kPartialFloatsMax;
   for (uint32_t i = 0; i < spans_.size(); ++i) {
     for (uint32_t kv_head = 0; kv_head < shape_.kv_heads; ++kv_head) {
       if (share) {
-        for (uint32_t split = 0; split < spans_[i].splits(); ++split) {
-          items_.push_back({i, kv_head, split});
+        for (uint32_t split = 0; split < reach->splits(spans_[i]); ++split) {
+          reach->items.push_back({i, kv_head, split});
         }
       } else {
-        items_.push_back({i, kv_head, kAllSplits});
+        reach->items.push_back({i, kv_head, kAllSplits});
       }
     }
   }
   // Long items first: the last one to finish is then short.
-  if (!share) std::reverse(items_.begin(), items_.end());
+  if (!share) std::reverse(reach->items.begin(), reach->items.end());
   if (share) {
-    maxima_.Reserve(partial_rows_);
-    sums_.Reserve(partial_rows_);
-    values_.Reserve(partial_rows_ * shape_.head_dim);
-  }
-  const uint64_t countdowns = spans_.size() * shape_.kv_heads;
-  if (countdowns > countdown_capacity_) {
-    countdowns_ = std::make_unique<PartCountdown[]>(countdowns);
-    countdown_capacity_ = countdowns;
+    maxima_.Reserve(partial_rows);
+    sums_.Reserve(partial_rows);
+    values_.Reserve(partial_rows * shape_.head_dim);
   }
 }
 
@@ -134,21 +140,35 @@ uint8_t* Attention::SealedTile(const Span& span, uint32_t block, uint32_t layer,
          (uint64_t{layer} * shape_.kv_heads + kv_head) * SealedTileBytes(shape_.head_dim);
 }
 
-// Rotates the span's queries of this KV head and its key, stores key and value, seals a full block.
-void Attention::StoreSpan(const Span& span, uint32_t layer, uint32_t kv_head, float* qkv) {
+// Makes the span's queries of this KV head and its key ready (bias, norm, rotation), stores key and
+// value, seals a full block.
+void Attention::StoreSpan(const Span& span, uint32_t layer, uint32_t kv_head,
+                          const RotaryTable& rotary, float* qkv) {
+  const LayerWeights& weights = model_.layer(layer);
   const uint32_t d = shape_.head_dim;
   const uint32_t group = shape_.group();
-  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
   const Tiles tiles = HalfTiles(span, span.block(), layer, kv_head);
   for (uint32_t i = 0; i < span.count; ++i) {
     const uint32_t position = span.position + i;
     float* row = qkv + uint64_t{span.row + i} * qkv_width_;
     float* queries = row + kv_head * group * d;
     float* key = row + shape_.query_dim() + kv_head * d;
-    const float* value = row + shape_.query_dim() + shape_.kv_dim() + kv_head * d;
-    kernels_.rope(queries, group, d, rotary_.cos(position), rotary_.sin(position));
-    kernels_.rope(key, 1, d, rotary_.cos(position), rotary_.sin(position));
-    for (uint32_t j = 0; j < group * d; ++j) queries[j] *= scale;
+    float* value = row + shape_.query_dim() + shape_.kv_dim() + kv_head * d;
+    if (weights.biases[0] != nullptr) {
+      kernels_.add(queries, weights.biases[0] + kv_head * group * d, group * d);
+      kernels_.add(key, weights.biases[1] + kv_head * d, d);
+      kernels_.add(value, weights.biases[2] + kv_head * d, d);
+    }
+    if (weights.query_norm != nullptr) {
+      for (uint32_t g = 0; g < group; ++g) {
+        float* query = queries + uint64_t{g} * d;
+        kernels_.rms_norm(query, weights.query_norm, shape_.norm_epsilon, d, query);
+      }
+      kernels_.rms_norm(key, weights.key_norm, shape_.norm_epsilon, d, key);
+    }
+    kernels_.rope(queries, group, d, rotary.cos(position), rotary.sin(position));
+    kernels_.rope(key, 1, d, rotary.cos(position), rotary.sin(position));
+    for (uint32_t j = 0; j < group * d; ++j) queries[j] *= shape_.query_scale;
     kernels_.store_half(key, value, d, position % kBlockTokens, tiles.k, tiles.v);
   }
   if (span.segment->fidelity == Fidelity::kDefault && span.fills()) {
@@ -156,8 +176,9 @@ void Attention::StoreSpan(const Span& span, uint32_t layer, uint32_t kv_head, fl
   }
 }
 
-void Attention::RunSplit(const Span& span, uint32_t layer, uint32_t kv_head, uint32_t split,
-                         const float* qkv, const Partials& at, void* scratch) const {
+void Attention::RunSplit(const Span& span, const Reach& reach, uint32_t layer, uint32_t kv_head,
+                         uint32_t split, const float* qkv, const Partials& at,
+                         void* scratch) const {
   const uint32_t rows = span.count * shape_.group();
   AttentionSplit work;
   work.head_dim = shape_.head_dim;
@@ -165,8 +186,16 @@ void Attention::RunSplit(const Span& span, uint32_t layer, uint32_t kv_head, uin
   work.query_count = span.count;
   work.queries = qkv + uint64_t{span.row} * qkv_width_ + kv_head * shape_.group() * shape_.head_dim;
   work.query_stride = qkv_width_;
-  const uint32_t first = split * kBlocksPerSplit;
-  work.block_count = std::min(span.block() - first, kBlocksPerSplit);
+  const uint32_t run = reach.first_split(span) + split;
+  const uint32_t first_visible = reach.first_token(span) / kBlockTokens;
+  const uint32_t first = std::max(run * kBlocksPerSplit, first_visible);
+  const uint32_t end = std::min(span.block(), (run + 1) * kBlocksPerSplit);
+  work.block_count = end - first;
+  if (reach.window > 0) {
+    work.hidden_tokens = static_cast<int32_t>(span.position + 1) -
+                         static_cast<int32_t>(reach.window) -
+                         static_cast<int32_t>(first * kBlockTokens);
+  }
   for (uint32_t i = 0; i < work.block_count; ++i) {
     if (span.segment->fidelity == Fidelity::kDefault) {
       work.sealed[i] = SealedTile(span, first + i, layer, kv_head);
@@ -176,7 +205,7 @@ void Attention::RunSplit(const Span& span, uint32_t layer, uint32_t kv_head, uin
       work.half_v[i] = tiles.v;
     }
   }
-  if (split + 1 == span.splits()) {
+  if (split + 1 == reach.splits(span)) {
     const Tiles own = HalfTiles(span, span.block(), layer, kv_head);
     work.own_k = own.k;
     work.own_v = own.v;
@@ -189,38 +218,39 @@ void Attention::RunSplit(const Span& span, uint32_t layer, uint32_t kv_head, uin
   kernels_.attention_split(work);
 }
 
-void Attention::Merge(const Span& span, uint32_t kv_head, const Partials& from, float* row_scratch,
-                      Activations* out) const {
+void Attention::Merge(const Span& span, uint32_t splits, uint32_t kv_head, const Partials& from,
+                      float* row_scratch, Activations* out) const {
   const uint32_t d = shape_.head_dim;
   const uint32_t group = shape_.group();
   for (uint32_t i = 0; i < span.count; ++i) {
     kernels_.attention_merge(from.maxima + i * group, from.sums + i * group,
-                             from.values + uint64_t{i} * group * d, span.splits(),
+                             from.values + uint64_t{i} * group * d, splits,
                              uint64_t{span.count} * group, group, d, row_scratch, d);
     out->Write(kernels_, span.row + i, kv_head * group * d, group * d, row_scratch);
   }
 }
 
-void Attention::RunItem(const Item& item, uint32_t layer, uint32_t worker, const float* qkv,
-                        Activations* out) {
+void Attention::RunItem(const Item& item, const Reach& reach, uint32_t layer, uint32_t worker,
+                        const float* qkv, Activations* out) {
   const Span& span = spans_[item.span];
   WorkerScratch& scratch = workers_[worker];
-  const uint64_t rows = uint64_t{span.count} * shape_.group() * span.splits();
+  const uint32_t splits = reach.splits(span);
+  const uint64_t rows = uint64_t{span.count} * shape_.group() * splits;
   Partials partials;
   if (item.split == kAllSplits) {
     float* floats = scratch.partials.Reserve(rows * (2 + shape_.head_dim));
     partials = {floats, floats + rows, floats + 2 * rows};
-    for (uint32_t split = 0; split < span.splits(); ++split) {
-      RunSplit(span, layer, item.kv_head, split, qkv, partials, scratch.kernel.data());
+    for (uint32_t split = 0; split < splits; ++split) {
+      RunSplit(span, reach, layer, item.kv_head, split, qkv, partials, scratch.kernel.data());
     }
   } else {
-    const uint64_t at = span.partial_row + item.kv_head * rows;
+    const uint64_t at = reach.partial_rows[item.span] + item.kv_head * rows;
     partials = {maxima_.data() + at, sums_.data() + at, values_.data() + at * shape_.head_dim};
-    RunSplit(span, layer, item.kv_head, item.split, qkv, partials, scratch.kernel.data());
+    RunSplit(span, reach, layer, item.kv_head, item.split, qkv, partials, scratch.kernel.data());
     PartCountdown& countdown = countdowns_[item.span * shape_.kv_heads + item.kv_head];
     if (!countdown.FinishOne()) return;
   }
-  Merge(span, item.kv_head, partials, scratch.row.data(), out);
+  Merge(span, splits, item.kv_head, partials, scratch.row.data(), out);
 }
 
 void Attention::MoveToOpen(const Span& span, uint32_t layer) {
@@ -233,12 +263,13 @@ void Attention::MoveToOpen(const Span& span, uint32_t layer) {
 }
 
 void Attention::RunLayer(uint32_t layer, float* qkv, Activations* out) {
+  const Reach& reach = this->reach(layer);
   const uint32_t heads = shape_.kv_heads;
   const uint32_t stores = static_cast<uint32_t>(spans_.size()) * heads;
   uint32_t rows = 0;
   for (const Span& span : spans_) rows += span.count;
   const auto store = [&](uint32_t item, uint32_t) {
-    StoreSpan(spans_[item / heads], layer, item % heads, qkv);
+    StoreSpan(spans_[item / heads], layer, item % heads, reach.rotary, qkv);
   };
   if (rows < kStoreRowsForPool) {
     for (uint32_t i = 0; i < stores; ++i) store(i, 0);
@@ -247,11 +278,11 @@ void Attention::RunLayer(uint32_t layer, float* qkv, Activations* out) {
   }
   for (uint32_t i = 0; i < spans_.size(); ++i) {
     for (uint32_t head = 0; head < heads; ++head) {
-      countdowns_[i * heads + head].Reset(spans_[i].splits());
+      countdowns_[i * heads + head].Reset(reach.splits(spans_[i]));
     }
   }
-  pool_.Run(static_cast<uint32_t>(items_.size()), [&](uint32_t item, uint32_t worker) {
-    RunItem(items_[item], layer, worker, qkv, out);
+  pool_.Run(static_cast<uint32_t>(reach.items.size()), [&](uint32_t item, uint32_t worker) {
+    RunItem(reach.items[item], reach, layer, worker, qkv, out);
   });
   for (const Span& span : spans_) {
     if (span.moves_to_open) MoveToOpen(span, layer);

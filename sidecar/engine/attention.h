@@ -9,6 +9,8 @@
 //    The unfinished last block lives in the open slots; when the step starts inside an older open
 //    block, it is built in scratch and copied over after that layer's queries are done.
 // 3. Runs are merged in order, whoever computed them.
+// 4. In layers with a window, blocks and runs that no query of a span sees are skipped. Their share
+//    of a query's result would be exactly nothing, so this too does not depend on the cut.
 #pragma once
 
 #include <cstdint>
@@ -46,16 +48,33 @@ class Attention {
     uint32_t count = 0;
     int32_t scratch = -1;        // index of its 16-bit tiles in scratch, or -1: in slots
     bool moves_to_open = false;  // scratch is copied to the open slots after the layer
-    uint64_t partial_row = 0;    // first row of its partial results
 
     uint32_t block() const { return position / kBlockTokens; }
-    uint32_t splits() const { return block() / (kSplitTokens / kBlockTokens) + 1; }
     bool fills() const { return position % kBlockTokens + count == kBlockTokens; }
   };
   struct Item {
     uint32_t span = 0;
     uint32_t kv_head = 0;
-    uint32_t split = 0;  // kAllSplits: one worker does them all
+    uint32_t split = 0;  // of those it sees; kAllSplits: one worker does them all
+  };
+  // How far back the layers of one kind look, and the work of a step that follows from it.
+  struct Reach {
+    Reach(const HyperParameters& shape, bool sliding)
+        : window(sliding ? shape.window : 0), rotary(shape, sliding) {}
+
+    // The first token that some query of the span sees, and its run.
+    uint32_t first_token(const Span& span) const {
+      return window == 0 || span.position < window ? 0 : span.position - window + 1;
+    }
+    uint32_t first_split(const Span& span) const { return first_token(span) / kSplitTokens; }
+    uint32_t splits(const Span& span) const {
+      return span.position / kSplitTokens - first_split(span) + 1;
+    }
+
+    uint32_t window;  // 0: everything
+    RotaryTable rotary;
+    std::vector<Item> items;
+    std::vector<uint64_t> partial_rows;  // of each span: first row of its partial results
   };
   struct Tiles {
     uint8_t* k = nullptr;
@@ -75,29 +94,30 @@ class Attention {
   static constexpr uint32_t kAllSplits = 0xffffffffu;
 
   void PlanSegment(const Segment& segment, uint32_t row);
-  void PlanItems();
+  void PlanItems(Reach* reach);
+  Reach& reach(uint32_t layer) { return reaches_[shape_.sliding[layer] ? reaches_.size() - 1 : 0]; }
   Tiles HalfTiles(const Span& span, uint32_t block, uint32_t layer, uint32_t kv_head) const;
   uint8_t* SealedTile(const Span& span, uint32_t block, uint32_t layer, uint32_t kv_head) const;
   Tiles SlotTiles(SlotId k, SlotId v, uint32_t layer, uint32_t kv_head) const;
-  void StoreSpan(const Span& span, uint32_t layer, uint32_t kv_head, float* qkv);
-  void RunSplit(const Span& span, uint32_t layer, uint32_t kv_head, uint32_t split,
-                const float* qkv, const Partials& at, void* scratch) const;
-  void Merge(const Span& span, uint32_t kv_head, const Partials& from, float* row_scratch,
-             Activations* out) const;
-  void RunItem(const Item& item, uint32_t layer, uint32_t worker, const float* qkv,
-               Activations* out);
+  void StoreSpan(const Span& span, uint32_t layer, uint32_t kv_head, const RotaryTable& rotary,
+                 float* qkv);
+  void RunSplit(const Span& span, const Reach& reach, uint32_t layer, uint32_t kv_head,
+                uint32_t split, const float* qkv, const Partials& at, void* scratch) const;
+  void Merge(const Span& span, uint32_t splits, uint32_t kv_head, const Partials& from,
+             float* row_scratch, Activations* out) const;
+  void RunItem(const Item& item, const Reach& reach, uint32_t layer, uint32_t worker,
+               const float* qkv, Activations* out);
   void MoveToOpen(const Span& span, uint32_t layer);
 
+  const Model& model_;
   const HyperParameters& shape_;
   const KernelTable& kernels_;
   KvArena& arena_;
   WorkerPool& pool_;
-  RotaryTable rotary_;
   uint32_t qkv_width_;
+  std::vector<Reach> reaches_;  // of layers that see everything, then of those with a window
   std::vector<Span> spans_;
-  std::vector<Item> items_;
   uint32_t scratch_spans_ = 0;
-  uint64_t partial_rows_ = 0;
   AlignedBuffer<uint8_t> tiles_;
   AlignedBuffer<float> maxima_;
   AlignedBuffer<float> sums_;

@@ -2,6 +2,7 @@
 #include "sidecar/engine/forward.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 
@@ -53,6 +54,7 @@ Forward::Forward(const Model& model, KvArena& arena, WorkerPool& pool)
 
 void Forward::Reserve(uint32_t rows, uint32_t logit_rows) {
   hidden_.Reserve(uint64_t{rows} * shape_.hidden);
+  if (shape_.architecture->post_norms) projected_.Reserve(uint64_t{rows} * shape_.hidden);
   qkv_.Reserve(uint64_t{rows} * (shape_.query_dim() + 2 * shape_.kv_dim()));
   logits_.Reserve(uint64_t{logit_rows} * shape_.vocabulary);
   normed_.Reserve(rows, shape_.hidden);
@@ -90,11 +92,14 @@ void Forward::Embed(std::span<const Segment> segments) {
   for (const Segment& segment : segments) {
     for (uint32_t i = 0; i < segment.count; ++i) row_tokens_.push_back(segment.tokens + i);
   }
+  const bool scaled = shape_.architecture->scaled_embedding;
+  const float scale = std::sqrt(static_cast<float>(shape_.hidden));
   ForRows(static_cast<uint32_t>(row_tokens_.size()), [&](uint32_t row, uint32_t) {
     const TokenId token = *row_tokens_[row];
     KAIROS_DCHECK(token >= 0 && static_cast<uint32_t>(token) < shape_.vocabulary);
-    DequantizePackedRow(model_.embedding(), static_cast<uint32_t>(token),
-                        hidden_.data() + uint64_t{row} * shape_.hidden);
+    float* hidden = hidden_.data() + uint64_t{row} * shape_.hidden;
+    DequantizePackedRow(model_.embedding(), static_cast<uint32_t>(token), hidden);
+    for (uint32_t i = 0; scaled && i < shape_.hidden; ++i) hidden[i] *= scale;
   });
 }
 
@@ -142,7 +147,17 @@ void Forward::Project(const Projection& projection, const Activations& x, uint32
   });
 }
 
-void Forward::ProjectAndAdd(const Projection& projection, const Activations& x, uint32_t rows) {
+void Forward::ProjectAndAdd(const Projection& projection, const Activations& x, uint32_t rows,
+                            const float* post_norm) {
+  if (post_norm != nullptr) {
+    Project(projection, x, rows, projected_.data());
+    ForRows(rows, [&](uint32_t row, uint32_t) {
+      float* added = projected_.data() + uint64_t{row} * shape_.hidden;
+      kernels_.rms_norm(added, post_norm, shape_.norm_epsilon, shape_.hidden, added);
+      kernels_.add(hidden_.data() + uint64_t{row} * shape_.hidden, added, shape_.hidden);
+    });
+    return;
+  }
   const PackedMatrix& matrix = projection.parts[0];
   const Grid grid = PlanGrid(rows, matrix.panels(), 1);
   pool_.Run(grid.items(), [&](uint32_t item, uint32_t worker) {
@@ -161,6 +176,9 @@ void Forward::ProjectAndAdd(const Projection& projection, const Activations& x, 
 // Gate and up of the same columns in one piece, so that their product is quantised while in cache.
 void Forward::GateUp(const LayerWeights& layer, uint32_t rows) {
   gated_.SetReader(layer.down);
+  const auto activate = shape_.architecture->activation == Activation::kGeluTanh
+                            ? kernels_.gelu_multiply
+                            : kernels_.silu_multiply;
   const Grid grid = PlanGrid(rows, layer.gate_up.parts[0].panels(), kGroupSize / kPanelRows);
   pool_.Run(grid.items(), [&](uint32_t item, uint32_t worker) {
     const Tile tile = grid.tile(item);
@@ -171,7 +189,7 @@ void Forward::GateUp(const LayerWeights& layer, uint32_t rows) {
     Multiply(PanelsOf(layer.gate_up.parts[0], tile.panel, tile.panels), normed_, piece, gate,
              width);
     Multiply(PanelsOf(layer.gate_up.parts[1], tile.panel, tile.panels), normed_, piece, up, width);
-    kernels_.silu_multiply(gate, up, tile.rows * width, gate);
+    activate(gate, up, tile.rows * width, gate);
     for (uint32_t i = 0; i < tile.rows; ++i) {
       gated_.Write(kernels_, tile.row + i, tile.panel * kPanelRows, width,
                    gate + uint64_t{i} * width);
@@ -213,10 +231,10 @@ void Forward::Run(std::span<const Segment> segments) {
     Project(layer.qkv, normed_, rows, qkv_.data());
     attended_.SetReader(layer.output);
     attention_.RunLayer(i, qkv_.data(), &attended_);
-    ProjectAndAdd(layer.output, attended_, rows);
+    ProjectAndAdd(layer.output, attended_, rows, layer.attention_post_norm);
     Norm(rows, layer.feed_forward_norm, layer.gate_up);
     GateUp(layer, rows);
-    ProjectAndAdd(layer.down, gated_, rows);
+    ProjectAndAdd(layer.down, gated_, rows, layer.feed_forward_post_norm);
   }
   if (logit_rows > 0) Head(segments, logit_rows);
 }

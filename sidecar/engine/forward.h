@@ -55,7 +55,9 @@ class Forward {
   void Multiply(const PackedMatrix& matrix, const Activations& x, const Tile& tile, float* out,
                 uint64_t out_stride) const;
   void Project(const Projection& projection, const Activations& x, uint32_t rows, float* out);
-  void ProjectAndAdd(const Projection& projection, const Activations& x, uint32_t rows);
+  // With `post_norm` the result is normed before it is added.
+  void ProjectAndAdd(const Projection& projection, const Activations& x, uint32_t rows,
+                     const float* post_norm);
   void GateUp(const LayerWeights& layer, uint32_t rows);
   void Head(std::span<const Segment> segments, uint32_t logit_rows);
 
@@ -66,7 +68,8 @@ class Forward {
   Attention attention_;
   AlignedBuffer<float> hidden_;  // [rows, hidden]
   AlignedBuffer<float> qkv_;     // [rows, query_dim + 2 * kv_dim]
-  AlignedBuffer<float> logits_;  // [logit rows, vocabulary]
+  AlignedBuffer<float> projected_;  // [rows, hidden], of architectures with post norms
+  AlignedBuffer<float> logits_;     // [logit rows, vocabulary]
   Activations normed_;           // [rows, hidden]
   Activations attended_;         // [rows, query_dim]
   Activations gated_;            // [rows, feed_forward]

@@ -25,6 +25,10 @@ inline constexpr float kExpC4 = 0x1.5558f4p-5f;
 inline constexpr float kExpC5 = 0x1.123a6cp-7f;
 inline constexpr float kExpC6 = 0x1.6a2352p-10f;
 
+// GELU in its tanh form: x^3's factor, and -2 * sqrt(2 / pi).
+inline constexpr float kGeluCubic = 0.044715f;
+inline constexpr float kGeluInner = -1.5957691216057308f;
+
 inline constexpr float kWordMax = 32767.0f;  // int16 queries and probabilities
 inline constexpr float kByteMax = 127.0f;    // int8 activations, keys and values
 

@@ -19,6 +19,7 @@ struct RowTile {
   float query_scales[T];
   float* scores[T];            // then probabilities; [kScoreTokens]
   uint32_t own_tokens[T];      // visible in the own block, never falling with t
+  int32_t hidden_tokens[T];    // first tokens of the run that have left the row's window
   Floats highest[T];
   float* values[T];
 };
@@ -37,6 +38,7 @@ void PrepareTile(const AttentionSplit& split, uint32_t first_row, bool any_seale
     tile.values[t] = split.values + row * split.head_dim;
     tile.own_tokens[t] =
         split.own_k != nullptr ? split.own_first + static_cast<uint32_t>(query) + 1 : 0;
+    tile.hidden_tokens[t] = split.hidden_tokens + static_cast<int32_t>(query);
     tile.highest[t] = Set(kLowestScore);
     int16_t* target = words + t * split.head_dim;
     tile.words[t] = target;
@@ -54,6 +56,16 @@ void PrepareTile(const AttentionSplit& split, uint32_t first_row, bool any_seale
   }
 }
 
+// `scores` of 16 tokens from token `at` of the run, minus infinity for those that the window of row
+// t hides: no maximum takes it, and its exponential is zero.
+template <int T>
+Floats InWindow(Floats scores, uint32_t at, uint32_t t, const RowTile<T>& tile) {
+  const int32_t hidden = tile.hidden_tokens[t] - static_cast<int32_t>(at);
+  if (hidden <= 0) return scores;
+  const uint32_t lanes = Smaller(static_cast<uint32_t>(hidden), kLanes);
+  return KeepFirst(Set(-__builtin_inff()), lanes, scores);
+}
+
 template <int T>
 void ScoreSealed(const uint8_t* sealed, uint32_t head_dim, uint32_t at, RowTile<T>& tile) {
   for (uint32_t group = 0; group < kBlockTokens / kLanes; ++group) {
@@ -64,7 +76,8 @@ void ScoreSealed(const uint8_t* sealed, uint32_t head_dim, uint32_t at, RowTile<
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
       const Floats scale = Mul(Set(tile.query_scales[t]), k_scales);
-      const Floats scores = Mul(ToFloats(dots[t]), scale);
+      const Floats scores =
+          InWindow<T>(Mul(ToFloats(dots[t]), scale), at + group * kLanes, t, tile);
       tile.highest[t] = Max(scores, tile.highest[t]);
       Store(tile.scores[t] + at + group * kLanes, scores);
     }
@@ -87,6 +100,7 @@ void ScoreHalf(const uint8_t* half_k, uint32_t head_dim, uint32_t at, const uint
       const uint32_t first = group * kLanes;
       const uint32_t visible = limits[t] > first ? Smaller(limits[t] - first, kLanes) : 0;
       if (visible < kLanes) scores[t] = KeepFirst(scores[t], visible, Set(-__builtin_inff()));
+      scores[t] = InWindow<T>(scores[t], at + first, t, tile);
       tile.highest[t] = Max(scores[t], tile.highest[t]);
       Store(tile.scores[t] + at + first, scores[t]);
     }

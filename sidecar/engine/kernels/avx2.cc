@@ -439,6 +439,7 @@ const KernelTable kAvx2Kernels = {
     .rms_norm = RmsNorm,
     .rope = Rope,
     .silu_multiply = SiluMultiply,
+    .gelu_multiply = GeluMultiply,
     .sum_exponentials = SumExponentials,
     .add = AddTo,
     .store_half = StoreHalf,

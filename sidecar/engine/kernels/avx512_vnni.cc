@@ -284,6 +284,7 @@ const KernelTable kAvx512VnniKernels = {
     .rms_norm = RmsNorm,
     .rope = Rope,
     .silu_multiply = SiluMultiply,
+    .gelu_multiply = GeluMultiply,
     .sum_exponentials = SumExponentials,
     .add = AddTo,
     .store_half = StoreHalf,

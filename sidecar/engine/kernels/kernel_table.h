@@ -143,6 +143,9 @@ inline constexpr uint64_t HalfTileBytes(uint32_t head_dim) { return 64ull * head
 // V [16 token pairs][d][2 tokens] int8, f16 V scale[32]. One scale per token.
 inline constexpr uint64_t SealedTileBytes(uint32_t head_dim) { return 64ull * head_dim + 128; }
 
+// A window that hides nothing of any run.
+inline constexpr int32_t kNothingHidden = -static_cast<int32_t>(kBlockTokens);
+
 // One work item of attention: queries of one sequence that lie in one block, all heads of one KV
 // head, against one run of at most 256 KV tokens aligned to 256.
 struct AttentionSplit {
@@ -160,6 +163,9 @@ struct AttentionSplit {
   const uint8_t* own_k = nullptr;    // 16-bit tiles, or null
   const uint8_t* own_v = nullptr;
   uint32_t own_first = 0;            // index of query 0 in its block; own_first + query_count <= 32
+  // Tokens of the run, counted from its first block here, that query 0 does not see because they
+  // have left its window; query i does not see i more. Negative: the window ends before the run.
+  int32_t hidden_tokens = kNothingHidden;
   // Results per (query i, head g), at index i * group + g: maximum, sum of exponentials, weighted
   // V.
   float* maxima = nullptr;
@@ -191,7 +197,7 @@ struct KernelTable {
   // 0.
   void (*quantize_row)(const float* x, uint32_t cols, int8_t* values, float* scales, float* sums);
   // out = x * (1 / sqrt(mean(x^2) + eps)) * weight. The sum runs in 16 lanes (lane = index mod 16),
-  // then lanes 8 apart, 4, 2, 1 are added.
+  // then lanes 8 apart, 4, 2, 1 are added. out may alias x.
   void (*rms_norm)(const float* x, const float* weight, float eps, uint32_t cols, float* out);
   // Rotates half-split pairs (a, b) = (i, i + d/2) of `heads` heads in place; cos, sin: [d/2].
   // a' = fma(a, cos, -(b * sin)), b' = fma(a, sin, b * cos).
@@ -199,6 +205,10 @@ struct KernelTable {
   // out = gate / (1 + exp(-gate)) * up, with the table's own exponential (arithmetic.h). out may
   // alias gate.
   void (*silu_multiply)(const float* gate, const float* up, uint32_t count, float* out);
+  // The tanh form of GELU, by tanh(u) = 2 / (1 + exp(-2u)) - 1: inner = gate * gate * gate;
+  // inner = fma(inner, kGeluCubic, gate); out = gate / (1 + exp(inner * kGeluInner)) * up. out may
+  // alias gate.
+  void (*gelu_multiply)(const float* gate, const float* up, uint32_t count, float* out);
   // Sum of exp(x * scale - top), with the table's own exponential, in 16 lanes by index, folded as
   // in rms_norm. What is not a number counts as zero.
   float (*sum_exponentials)(const float* x, uint32_t count, float scale, float top);
@@ -216,6 +226,7 @@ struct KernelTable {
   // maximum is that of the whole run; exponentials are summed in 16 lanes by token index, folded as
   // in rms_norm. Probabilities times V scale are requantised to int16 per block (amax / 32767);
   // weighted V accumulates one fma per block (sealed) or per visible token (16-bit), in order.
+  // Tokens hidden by the window have the score minus infinity and count as visible otherwise.
   void (*attention_split)(const AttentionSplit& split);
   // Folds run results in order: from (max, sum, values) of `splits` runs per (query, head), runs
   // `split_stride` rows apart, into out = values / sum, or zeros where nothing was visible. Weights

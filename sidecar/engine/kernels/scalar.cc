@@ -2,8 +2,10 @@
 // The oracle: every entry of the table in the plainest code that has the stated order of
 // operations. Built for the x86-64 floor, so std::fma may be a library call; other tiers exist for
 // speed.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "sidecar/engine/kernels/arithmetic.h"
 #include "sidecar/engine/kernels/half-inl.h"
@@ -187,6 +189,14 @@ void SiluMultiply(const float* gate, const float* up, uint32_t count, float* out
   for (uint32_t i = 0; i < count; ++i) out[i] = gate[i] / (1.0f + Exp(-gate[i])) * up[i];
 }
 
+void GeluMultiply(const float* gate, const float* up, uint32_t count, float* out) {
+  for (uint32_t i = 0; i < count; ++i) {
+    const float g = gate[i];
+    const float inner = std::fma(g * g * g, kGeluCubic, g);
+    out[i] = g / (1.0f + Exp(inner * kGeluInner)) * up[i];
+  }
+}
+
 float SumExponentials(const float* x, uint32_t count, float scale, float top) {
   float lanes[kLanes] = {};
   for (uint32_t i = 0; i < count; ++i) lanes[i % kLanes] += Exp(x[i] * scale - top);
@@ -319,10 +329,11 @@ void WeighHalf(const uint8_t* half_v, uint32_t head_dim, const float* probabilit
   }
 }
 
-// One query of one head.
-void AttendRow(const AttentionSplit& split, const float* query, uint32_t own_tokens, float* maximum,
+// Query `i` of one head.
+void AttendRow(const AttentionSplit& split, uint32_t i, const float* query, float* maximum,
                float* sum, float* values) {
   const uint32_t head_dim = split.head_dim;
+  const uint32_t own_tokens = split.own_k != nullptr ? split.own_first + i + 1 : 0;
   float scores[kScoreTokens];
   int32_t words[kHeadDimMax];
   const float query_scale = QuantizeWords(query, head_dim, words);
@@ -338,6 +349,11 @@ void AttendRow(const AttentionSplit& split, const float* query, uint32_t own_tok
   const uint32_t tokens = own_start + own_tokens;
   if (own_tokens > 0) ScoreHalf(split.own_k, head_dim, query, own_tokens, scores + own_start);
 
+  const int32_t hidden = split.hidden_tokens + static_cast<int32_t>(i);
+  for (int32_t t = 0; t < hidden && t < static_cast<int32_t>(tokens); ++t) {
+    scores[t] = -std::numeric_limits<float>::infinity();
+  }
+
   float highest = kLowestScore;
   for (uint32_t t = 0; t < tokens; ++t) highest = Greater(scores[t], highest);
   highest += 0.0f;  // -0 and +0 compare equal: without this the sign would depend on the order
@@ -349,7 +365,7 @@ void AttendRow(const AttentionSplit& split, const float* query, uint32_t own_tok
   *maximum = highest;
   *sum = SumLanes(lanes);
 
-  for (uint32_t i = 0; i < head_dim; ++i) values[i] = 0.0f;
+  std::fill(values, values + head_dim, 0.0f);
   for (uint32_t b = 0; b < split.block_count; ++b) {
     const float* block_scores = scores + b * kBlockTokens;
     if (split.sealed[b] != nullptr) {
@@ -363,11 +379,10 @@ void AttendRow(const AttentionSplit& split, const float* query, uint32_t own_tok
 
 void Attend(const AttentionSplit& split) {
   for (uint32_t i = 0; i < split.query_count; ++i) {
-    const uint32_t own_tokens = split.own_k != nullptr ? split.own_first + i + 1 : 0;
     for (uint32_t g = 0; g < split.group; ++g) {
       const uint64_t row = static_cast<uint64_t>(i) * split.group + g;
       const float* query = split.queries + i * split.query_stride + g * split.head_dim;
-      AttendRow(split, query, own_tokens, split.maxima + row, split.sums + row,
+      AttendRow(split, i, query, split.maxima + row, split.sums + row,
                 split.values + row * split.head_dim);
     }
   }
@@ -404,6 +419,7 @@ const KernelTable kScalarKernels = {
     .rms_norm = RmsNorm,
     .rope = Rope,
     .silu_multiply = SiluMultiply,
+    .gelu_multiply = GeluMultiply,
     .sum_exponentials = SumExponentials,
     .add = Add,
     .store_half = StoreHalf,

@@ -146,6 +146,15 @@ void SiluMultiply(const float* gate, const float* up, uint32_t count, float* out
   }
 }
 
+void GeluMultiply(const float* gate, const float* up, uint32_t count, float* out) {
+  for (uint32_t i = 0; i < count; i += kLanes) {
+    const Floats g = LoadSome(gate + i, count - i);
+    const Floats inner = Fma(Mul(Mul(g, g), g), Set(kGeluCubic), g);
+    const Floats divisor = Add(Set(1.0f), Exp(Mul(inner, Set(kGeluInner))));
+    StoreSome(out + i, count - i, Mul(Divide(g, divisor), LoadSome(up + i, count - i)));
+  }
+}
+
 float SumExponentials(const float* x, uint32_t count, float scale, float top) {
   Floats lanes = Set(0.0f);
   for (uint32_t i = 0; i < count; i += kLanes) {

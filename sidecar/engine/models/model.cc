@@ -107,6 +107,8 @@ class ModelLoader {
   bool Reserve();
   const GgufTensor* Take(const std::string& name, uint64_t cols, uint64_t rows);
   bool Vector(const std::string& name, uint32_t count, const float** out);
+  bool Biases(const std::string& prefix, LayerWeights* layer);
+  bool Norms(const std::string& prefix, LayerWeights* layer);
   bool Matrix(const std::string& name, uint32_t cols, uint32_t rows, RowOrder order,
               PackedMatrix* out);
   bool Layer(uint32_t index, LayerWeights* layer);
@@ -199,23 +201,47 @@ bool ModelLoader::Matrix(const std::string& name, uint32_t cols, uint32_t rows, 
   return true;
 }
 
+bool ModelLoader::Biases(const std::string& prefix, LayerWeights* layer) {
+  const HyperParameters& p = model_->parameters_;
+  return !p.architecture->qkv_bias ||
+         (Vector(prefix + "attn_q.bias", p.query_dim(), &layer->biases[0]) &&
+          Vector(prefix + "attn_k.bias", p.kv_dim(), &layer->biases[1]) &&
+          Vector(prefix + "attn_v.bias", p.kv_dim(), &layer->biases[2]));
+}
+
+bool ModelLoader::Norms(const std::string& prefix, LayerWeights* layer) {
+  const HyperParameters& p = model_->parameters_;
+  const Architecture& architecture = *p.architecture;
+  if (!Vector(prefix + "attn_norm.weight", p.hidden, &layer->attention_norm) ||
+      !Vector(prefix + "ffn_norm.weight", p.hidden, &layer->feed_forward_norm)) {
+    return false;
+  }
+  if (architecture.head_norms &&
+      (!Vector(prefix + "attn_q_norm.weight", p.head_dim, &layer->query_norm) ||
+       !Vector(prefix + "attn_k_norm.weight", p.head_dim, &layer->key_norm))) {
+    return false;
+  }
+  return !architecture.post_norms ||
+         (Vector(prefix + "post_attention_norm.weight", p.hidden, &layer->attention_post_norm) &&
+          Vector(prefix + "post_ffw_norm.weight", p.hidden, &layer->feed_forward_post_norm));
+}
+
 bool ModelLoader::Layer(uint32_t index, LayerWeights* layer) {
   const HyperParameters& p = model_->parameters_;
   const std::string prefix = fmt::format("blk.{}.", index);
   const auto as_stored = RowOrder::kAsStored;
+  const RowOrder order =
+      p.architecture->pairs_neighbours ? RowOrder::kHalfSplit : RowOrder::kAsStored;
   layer->qkv.count = 3;
   layer->output.count = 1;
   layer->gate_up.count = 2;
   layer->down.count = 1;
-  return Vector(prefix + "attn_norm.weight", p.hidden, &layer->attention_norm) &&
-         Matrix(prefix + "attn_q.weight", p.hidden, p.query_dim(), RowOrder::kHalfSplit,
-                &layer->qkv.parts[0]) &&
-         Matrix(prefix + "attn_k.weight", p.hidden, p.kv_dim(), RowOrder::kHalfSplit,
-                &layer->qkv.parts[1]) &&
+  return Norms(prefix, layer) && Biases(prefix, layer) &&
+         Matrix(prefix + "attn_q.weight", p.hidden, p.query_dim(), order, &layer->qkv.parts[0]) &&
+         Matrix(prefix + "attn_k.weight", p.hidden, p.kv_dim(), order, &layer->qkv.parts[1]) &&
          Matrix(prefix + "attn_v.weight", p.hidden, p.kv_dim(), as_stored, &layer->qkv.parts[2]) &&
          Matrix(prefix + "attn_output.weight", p.query_dim(), p.hidden, as_stored,
                 &layer->output.parts[0]) &&
-         Vector(prefix + "ffn_norm.weight", p.hidden, &layer->feed_forward_norm) &&
          Matrix(prefix + "ffn_gate.weight", p.hidden, p.feed_forward, as_stored,
                 &layer->gate_up.parts[0]) &&
          Matrix(prefix + "ffn_up.weight", p.hidden, p.feed_forward, as_stored,
@@ -256,9 +282,9 @@ bool ModelLoader::NothingLeft() {
   for (const GgufTensor& tensor : file_.tensors()) {
     if (!taken_.contains(tensor.name)) {
       return Fail(
-          fmt::format("tensor {} is not part of a llama model as this program knows it; "
+          fmt::format("tensor {} is not part of a {} model as this program knows it; "
                       "leaving it out would change the output",
-                      tensor.name));
+                      tensor.name, model_->parameters_.architecture->name));
     }
   }
   return true;
@@ -270,6 +296,13 @@ void ModelLoader::Fingerprint() {
                                    p.feed_forward, p.heads, p.kv_heads, p.head_dim, p.vocabulary});
   const double numbers[] = {p.norm_epsilon, p.rope_base, p.rope_position_scale};
   digests_.push_back(HashBytes(numbers, sizeof(numbers)));
+  // Plain llama models keep the fingerprint that they had when there was no other kind.
+  if (p.architecture->name != "llama" || p.window != 0) {
+    const double kind[] = {static_cast<double>(p.window), p.window_rope_base, p.query_scale};
+    digests_.push_back(HashBytes(p.architecture->name.data(), p.architecture->name.size()));
+    digests_.push_back(HashBytes(kind, sizeof(kind)));
+    for (const bool slides : p.sliding) digests_.push_back(slides);
+  }
   uint64_t chain = 0;
   for (const std::string_view token :
        file_.StringArray("tokenizer.ggml.tokens").value_or(std::vector<std::string_view>())) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights of a llama-architecture model, packed for the kernels, and its hyper-parameters.
+// Weights of a model, packed for the kernels, and its hyper-parameters.
 // Immutable after Load, any thread; keeps nothing of the GGUF file it was loaded from.
 //
-// Query and key rows are stored in the half-split order of the rope kernel; GGUF llama files pair
-// neighbouring rows. Scores do not change, because both sides of each dot are permuted alike.
+// Query and key rows are stored in the half-split order of the rope kernel; some architectures'
+// files pair neighbouring rows. Scores do not change, because both sides of each dot are permuted
+// alike.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +43,12 @@ struct Projection {
 struct LayerWeights {
   const float* attention_norm = nullptr;  // [hidden]
   const float* feed_forward_norm = nullptr;
+  // Null where the architecture has none.
+  const float* biases[3] = {};                 // of queries, keys, values: [query_dim or kv_dim]
+  const float* query_norm = nullptr;           // [head_dim]
+  const float* key_norm = nullptr;
+  const float* attention_post_norm = nullptr;  // [hidden]
+  const float* feed_forward_post_norm = nullptr;
   Projection qkv;      // outputs: queries, keys, values
   Projection output;   // [hidden, query_dim]
   Projection gate_up;  // outputs: gate, up

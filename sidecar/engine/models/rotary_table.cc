@@ -5,10 +5,15 @@
 
 namespace kairos {
 
-RotaryTable::RotaryTable(const HyperParameters& parameters)
+RotaryTable::RotaryTable(const HyperParameters& parameters, bool sliding)
     : half_(parameters.head_dim / 2), frequencies_(half_) {
+  const bool own_base = sliding && parameters.window_rope_base > 0.0;
   for (uint32_t i = 0; i < half_; ++i) {
     const double exponent = -2.0 * i / parameters.head_dim;
+    if (own_base) {
+      frequencies_[i] = std::pow(parameters.window_rope_base, exponent);
+      continue;
+    }
     frequencies_[i] = std::pow(parameters.rope_base, exponent) * parameters.rope_position_scale;
     if (!parameters.rope_factors.empty()) frequencies_[i] /= parameters.rope_factors[i];
   }

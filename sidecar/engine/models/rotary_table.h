@@ -12,7 +12,8 @@ namespace kairos {
 
 class RotaryTable {
  public:
-  explicit RotaryTable(const HyperParameters& parameters);
+  // Of the layers that see all tokens, or of those with a window.
+  RotaryTable(const HyperParameters& parameters, bool sliding);
 
   // Makes rows of positions [0, positions) available.
   void Grow(uint32_t positions);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <random>
 
+#include "tests/support/forward_logits.h"
 #include "tests/support/tiny_model.h"
 
 namespace kairos {
@@ -17,35 +18,6 @@ std::vector<TokenId> RandomTokens(uint32_t count, uint32_t vocabulary, uint64_t 
   std::vector<TokenId> tokens(count);
   for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocabulary);
   return tokens;
-}
-
-// All logits of one sequence, computed in segments of `chunk` tokens.
-std::vector<float> AllLogits(const Model& model, const std::vector<TokenId>& tokens, uint32_t chunk,
-                             Fidelity fidelity, uint32_t threads) {
-  const uint32_t slots_wanted = 2 * (static_cast<uint32_t>(tokens.size()) / kBlockTokens + 1);
-  auto arena = KvArena::Create(model.kv_geometry(), slots_wanted + 2);
-  WorkerPool pool(threads);
-  Forward forward(model, **arena, pool);
-  std::vector<SlotId> slots;
-  for (uint32_t i = 0; i < slots_wanted; ++i) slots.push_back(SlotId{i});
-  std::vector<float> out;
-  const uint32_t vocabulary = model.parameters().vocabulary;
-  for (uint32_t at = 0; at < tokens.size(); at += chunk) {
-    Segment segment;
-    segment.tokens = tokens.data() + at;
-    segment.position = at;
-    segment.count = std::min<uint32_t>(chunk, static_cast<uint32_t>(tokens.size()) - at);
-    segment.logit_rows = segment.count;
-    segment.fidelity = fidelity;
-    segment.slots = slots.data();
-    segment.open[0] = SlotId{slots_wanted};
-    segment.open[1] = SlotId{slots_wanted + 1};
-    forward.Run({&segment, 1});
-    for (uint32_t i = 0; i < segment.count; ++i) {
-      out.insert(out.end(), forward.logits(i), forward.logits(i) + vocabulary);
-    }
-  }
-  return out;
 }
 
 // Root of the squared error over that of the squared reference.

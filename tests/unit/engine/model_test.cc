@@ -51,7 +51,17 @@ TEST(Model, RefusesMetadataThatMakesNoSense) {
     std::function<void(Metadata&)> change;
   };
   const std::vector<Case> cases = {
-      {"architecture \"gemma3\" is not supported", [](Metadata& m) { m.architecture = "gemma3"; }},
+      {"architecture \"mamba\" is not supported; supported: llama, qwen2, qwen3, gemma3",
+       [](Metadata& m) { m.architecture = "mamba"; }},
+      {"metadata gemma3.block_count is missing", [](Metadata& m) { m.architecture = "gemma3"; }},
+      {"llama.final_logit_softcapping: capped logits are not supported",
+       [](Metadata& m) {
+         m.more = [](GgufWriter& w) { w.Float("llama.final_logit_softcapping", 30.0f); };
+       }},
+      {"llama.attention.sliding_window is 99999999; allowed",
+       [](Metadata& m) {
+         m.more = [](GgufWriter& w) { w.Unsigned("llama.attention.sliding_window", 99999999); };
+       }},
       {"llama.block_count is 0", [](Metadata& m) { m.layers = 0; }},
       {"llama.block_count is 5000", [](Metadata& m) { m.layers = 5000; }},
       {"llama.context_length is 0", [](Metadata& m) { m.context = 0; }},

@@ -217,6 +217,11 @@ TEST_P(KernelConformance, RowOperationsMatchScalar) {
       tier_->silu_multiply(actual.data(), y.data(), count, actual.data());
       EXPECT_TRUE(SameBits(expected, actual)) << "silu_multiply";
 
+      scalar_.gelu_multiply(x.data(), y.data(), count, expected.data());
+      actual = x;
+      tier_->gelu_multiply(actual.data(), y.data(), count, actual.data());
+      EXPECT_TRUE(SameBits(expected, actual)) << "gelu_multiply";
+
       std::vector<float> odd = x;
       odd[0] = std::numeric_limits<float>::quiet_NaN();
       for (const std::vector<float>& values : {x, odd}) {
@@ -300,12 +305,29 @@ TEST_P(KernelConformance, AttentionMatchesScalarForManyShapes) {
   }
 }
 
+TEST_P(KernelConformance, AttentionMatchesScalarAtEveryEdgeOfAWindow) {
+  for (int32_t hidden = -40; hidden <= 200; hidden += (hidden & 1) + 2) {
+    SCOPED_TRACE(hidden);
+    SplitShape shape;
+    shape.head_dim = 32;
+    shape.group = 1 + inputs_.Below(5);
+    shape.query_count = 1 + inputs_.Below(32);
+    shape.blocks = 4;
+    shape.sealed_mask = inputs_.Below(16);
+    shape.own = inputs_.Below(2) != 0;
+    shape.own_first = inputs_.Below(33 - shape.query_count);
+    shape.hidden = hidden;
+    ExpectSameSplit(shape);
+  }
+}
+
 TEST_P(KernelConformance, AttentionDoesNotDependOnQueriesInTheChunk) {
   SplitShape shape;
   shape.group = 3;
   shape.query_count = 11;
   shape.blocks = 4;
   shape.sealed_mask = 0xf;
+  shape.hidden = 27;
   RandomSplit split(inputs_, scalar_, shape);
   const RandomSplit::Result together = split.Run(*tier_);
   for (uint32_t i = 0; i < shape.query_count; ++i) {

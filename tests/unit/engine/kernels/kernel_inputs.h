@@ -179,6 +179,7 @@ struct SplitShape {
   uint32_t sealed_mask = 0;  // bit b: block b is sealed
   bool own = true;
   uint32_t own_first = 0;
+  int32_t hidden = kNothingHidden;  // of query 0
   float magnitude = 1.0f;    // of queries; keys and values have deviation 1
 };
 
@@ -246,6 +247,7 @@ class RandomSplit {
     split.queries = queries_.data() + first * stride_;
     split.query_stride = stride_;
     split.block_count = shape_.blocks;
+    split.hidden_tokens = shape_.hidden + static_cast<int32_t>(first);
     for (uint32_t b = 0; b < shape_.blocks; ++b) {
       if (sealed(b)) {
         split.sealed[b] = sealed_[b].data();
