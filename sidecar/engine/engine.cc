@@ -21,6 +21,8 @@ namespace {
 
 constexpr size_t kCommandsMax = 1024;
 constexpr size_t kEventsMax = 8192;
+// A prompt with that many times less to go than the first need not wait for it.
+constexpr uint32_t kMuchShorter = 4;
 
 struct Command {
   bool cancel = false;
@@ -93,6 +95,8 @@ class BatchEngine final : public Engine {
   void Admit(uint64_t now_ns);
   void CopyOpenBlock(const SequenceSpec& spec);
   void PlanStep();
+  void PlanPrefill(uint32_t budget);
+  uint32_t AddPrefill(Running& sequence, uint32_t budget);
   void AddSegment(Running& sequence, uint32_t count);
   void RunStep();
   void PlanMasks();
@@ -124,7 +128,10 @@ class BatchEngine final : public Engine {
   std::vector<std::unique_ptr<Running>> waiting_;  // not admitted yet, in order of admission
   std::vector<std::unique_ptr<Running>> active_;   // in order of admission
 
+  uint64_t plans_ = 0;  // in which two prompts shared a budget
+
   // One step's plan.
+  std::vector<Running*> prompts_;  // with more than one token to compute
   std::vector<Segment> segments_;
   std::vector<Running*> planned_;  // of each segment
   std::vector<Running*> sampled_;  // of each logits row
@@ -275,17 +282,48 @@ void BatchEngine::PlanStep() {
     AddSegment(*sequence, 1);
     ++decode_rows_;
   }
-  uint32_t budget = budget_.PrefillTokens(decode_rows_);
+  PlanPrefill(budget_.PrefillTokens(decode_rows_));
+}
+
+// Prompts are read as they came, the more important ones first. But where another of equal rank is
+// much shorter than the first, the two share the budget: the short one need not wait for the long
+// one, and no stream of short ones can take more than half from the long one.
+void BatchEngine::PlanPrefill(uint32_t budget) {
+  std::vector<Running*>& prompts = prompts_;
+  prompts.clear();
   for (const auto& sequence : active_) {
-    if (sequence->left() == 1 || budget == 0) continue;
-    uint32_t count = std::min(sequence->left(), budget);
-    // A step that ends inside a block costs an extra pass over its open half.
-    const uint32_t past = (sequence->computed + count) % kBlockTokens;
-    if (count < sequence->left() && past < count) count -= past;
-    AddSegment(*sequence, count);
-    budget -= count;
-    prefill_tokens_ += count;
+    if (sequence->left() > 1) prompts.push_back(sequence.get());
   }
+  if (prompts.empty()) return;
+  const auto important_end = std::find_if(prompts.begin(), prompts.end(), [&](Running* prompt) {
+    return prompt->spec.priority != prompts.front()->spec.priority;
+  });
+  const auto shortest = std::min_element(
+      prompts.begin(), important_end, [](Running* a, Running* b) { return a->left() < b->left(); });
+  uint32_t granted = 0;  // of the budget, to the shortest
+  if ((*shortest)->left() <= prompts.front()->left() / kMuchShorter) {
+    // A budget of one block cannot be halved: it goes to either in turn.
+    const uint32_t blocks = budget / kBlockTokens;
+    const uint32_t half = (blocks + static_cast<uint32_t>(plans_++ % 2)) / 2 * kBlockTokens;
+    granted = AddPrefill(**shortest, half);
+  }
+  budget -= granted;
+  for (Running* prompt : prompts) {
+    if (granted > 0 && prompt == *shortest) continue;
+    budget -= AddPrefill(*prompt, budget);
+  }
+}
+
+// As much of the prompt as fits into `budget`; says how much that was.
+uint32_t BatchEngine::AddPrefill(Running& sequence, uint32_t budget) {
+  uint32_t count = std::min(sequence.left(), budget);
+  // A step that ends inside a block costs an extra pass over its open half.
+  const uint32_t past = (sequence.computed + count) % kBlockTokens;
+  if (count < sequence.left() && past < count) count -= past;
+  if (count == 0) return 0;
+  AddSegment(sequence, count);
+  prefill_tokens_ += count;
+  return count;
 }
 
 void BatchEngine::PlanMasks() {

@@ -180,6 +180,39 @@ TEST_F(EngineTest, ReadsTheMoreImportantPromptFirstAndEqualsInOrder) {
   EXPECT_EQ(harness.result(second).token_steps, std::vector<uint64_t>{9});
 }
 
+TEST_F(EngineTest, LetsAShortPromptShareTheBudgetOfALongOne) {
+  for (const uint32_t blocks : {1u, 2u, 5u}) {
+    SCOPED_TRACE(blocks);
+    EngineHarness harness(*model_, Options(1, 32 * blocks));
+    const uint32_t long_steps = 20;
+    const SequenceId first = harness.Submit(harness.Spec(Tokens(32 * blocks * long_steps, 1), 1));
+    harness.Step();
+    const SequenceId brief = harness.Submit(harness.Spec(Tokens(32 * blocks, 2), 1));
+    harness.Run();
+    // Half of each step is a third of one with five blocks: two of five.
+    EXPECT_LE(harness.result(brief).token_steps.at(0), 1u + 3u);
+    EXPECT_EQ(harness.result(first).token_steps.at(0), long_steps + 1);
+  }
+}
+
+TEST_F(EngineTest, StreamOfShortPromptsTakesAtMostHalfFromALongOne) {
+  for (const uint32_t blocks : {1u, 4u}) {
+    SCOPED_TRACE(blocks);
+    EngineHarness harness(*model_, Options(1, 32 * blocks), 8192);
+    const uint32_t long_steps = 20;
+    const SequenceId first = harness.Submit(harness.Spec(Tokens(32 * blocks * long_steps, 1), 1));
+    std::vector<SequenceId> briefs;
+    uint64_t step = 0;
+    for (; !harness.result(first).finished && step < 100; ++step) {
+      briefs.push_back(harness.Submit(harness.Spec(Tokens(33, 100 + step), 1)));
+      harness.Step();
+    }
+    // Until the last steps, in which short prompts are no longer much shorter, both advance.
+    EXPECT_LE(step, 2 * long_steps + 1);
+    EXPECT_TRUE(harness.result(briefs.front()).finished);
+  }
+}
+
 TEST_F(EngineTest, KeepsWhatWasComputedWhenCancelled) {
   const auto tokens = Tokens(200, 6);
   EngineHarness harness(*model_, Options(1, 32));
