@@ -11,6 +11,7 @@
 #include "bench/neighbours_bench.h"
 #include "bench/peer_process.h"
 #include "bench/ring_bench.h"
+#include "bench/speculation_bench.h"
 #include "bench/turn_bench.h"
 #include "bench/work_folder.h"
 #include "usage/program.h"
@@ -55,6 +56,24 @@ CLI::App* AddRing(CLI::App* app, kairos::RingBenchOptions* ring) {
   command->add_option("--work", ring->work, "folder for sockets and state (default: fresh)");
   command->add_flag("--json", ring->json, "JSON lines on stdout");
   command->add_flag("--quick", ring->quick, "few rounds, as a test of the bench itself");
+  return command;
+}
+
+CLI::App* AddSpeculation(CLI::App* app, kairos::SpeculationBenchOptions* speculation) {
+  CLI::App* command = app->add_subcommand(
+      "speculation", "what guessing tokens gains on agents' conversations");
+  command->add_option("--model", speculation->model, "GGUF file or fetched name")->required();
+  command
+      ->add_option("--conversations", speculation->conversations,
+                   ".jsonl file of objects with \"messages\" and \"tools\"")
+      ->required();
+  command->add_option("--count", speculation->count, "of its conversations, default 6")
+      ->check(CLI::Range(1, 100'000));
+  command->add_option("--max-tokens", speculation->max_tokens, "of an answer, default 64")
+      ->check(CLI::Range(2, 512));
+  command->add_option("--threads", speculation->threads, "compute threads, default 2")
+      ->check(CLI::Range(1, 64));
+  command->add_flag("--json", speculation->json, "JSON lines on stdout");
   return command;
 }
 
@@ -168,6 +187,9 @@ int main(int argc, char** argv) {
   kairos::EngineBenchOptions engine;
   CLI::App* engine_command = AddEngine(&app, &engine);
 
+  kairos::SpeculationBenchOptions speculation;
+  CLI::App* speculation_command = AddSpeculation(&app, &speculation);
+
   kairos::DescribeProgram(program, &app);
   int exit_code = 0;
   if (!kairos::ParseCommandLine(&app, argc, argv, &exit_code)) return exit_code;
@@ -191,6 +213,7 @@ int main(int argc, char** argv) {
     if (!MayRun(grammar.quick, &grammar.model)) return kSkipped;
     return kairos::RunGrammarBench(grammar);
   }
+  if (speculation_command->parsed()) return kairos::RunSpeculationBench(speculation);
   if (engine_command->parsed()) {
     if (!MayRun(engine.quick, &engine.model)) return kSkipped;
     return kairos::RunEngineBench(engine);

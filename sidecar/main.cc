@@ -52,6 +52,7 @@ DaemonOptions OptionsOf(const Config& config) {
   options.engine.sequences_max = static_cast<uint32_t>(config.engine_sequences_max);
   options.engine.chunk_tokens_max = static_cast<uint32_t>(config.engine_chunk_tokens_max);
   options.engine.step_budget_ns = config.engine_step_budget_ms * 1'000'000;
+  options.engine.draft_tokens_max = static_cast<uint32_t>(config.engine_draft_tokens_max);
   options.catalog.path = config.catalog_path;
   options.catalog.fsync = config.catalog_durability == "fsync";
   options.catalog.bytes_max = config.catalog_bytes_max;

@@ -40,6 +40,7 @@ struct Config {
   uint64_t catalog_versions_max = 0;
   uint64_t engine_threads = 0;       // 0: as many as there are processors
   uint64_t engine_step_budget_ms = 0;
+  uint64_t engine_draft_tokens_max = 0;
   uint64_t engine_chunk_tokens_max = 0;
   uint64_t engine_sequences_max = 0;
   uint64_t kv_memory = 0;            // bytes

@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <deque>
 #include <unordered_set>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/spsc_queue.h"
+#include "sidecar/engine/draft_planner.h"
 #include "sidecar/engine/forward.h"
 #include "sidecar/engine/mask_thread.h"
+#include "sidecar/engine/ngram_drafter.h"
 #include "sidecar/engine/sampler.h"
 #include "sidecar/engine/step_budget.h"
 #include "sidecar/engine/stop_matcher.h"
@@ -23,6 +26,7 @@ constexpr size_t kCommandsMax = 1024;
 constexpr size_t kEventsMax = 8192;
 // A prompt with that many times less to go than the first need not wait for it.
 constexpr uint32_t kMuchShorter = 4;
+constexpr TokenId kNoToken = -1;
 
 struct Command {
   bool cancel = false;
@@ -53,6 +57,14 @@ struct Running {
   uint64_t logits_hash = 0;
   uint32_t forced = 0;          // tokens that the grammar left no choice in
   std::vector<uint32_t> mask;   // of the next token, where there is a constraint
+  NgramDrafter drafter;
+  DraftRecord record;
+  // Of this step: the guess's first token, kNoToken without one, the length of the match it came
+  // from, and the tokens of it that are checked.
+  TokenId guessed = kNoToken;
+  uint32_t match = 0;
+  std::vector<TokenId> drafts;
+  std::vector<TokenId> decoded;  // what this step computes: the last token and the drafts
   bool finished = false;
 
   uint32_t left() const { return static_cast<uint32_t>(spec.tokens.size()) - computed; }
@@ -95,13 +107,17 @@ class BatchEngine final : public Engine {
   void Admit(uint64_t now_ns);
   void CopyOpenBlock(const SequenceSpec& spec);
   void PlanStep();
+  void PlanDecode();
+  void GuessTokens();
   void PlanPrefill(uint32_t budget);
   uint32_t AddPrefill(Running& sequence, uint32_t budget);
-  void AddSegment(Running& sequence, uint32_t count);
+  void AddSegment(Running& sequence, const TokenId* tokens, uint32_t count, uint32_t logit_rows);
   void RunStep();
   void PlanMasks();
   void SampleStep();
   void AcceptSampled(uint64_t now_ns);
+  void Record(Running& sequence, uint32_t right, bool all);
+  void AcceptRows(Running& sequence, std::span<Sample> rows, uint64_t now_ns);
   void AcceptToken(Running& sequence, Sample&& sample, uint64_t now_ns);
   void FollowForced(Running& sequence, uint64_t now_ns);
   void Finish(Running& sequence, FinishCause cause, uint64_t now_ns);
@@ -116,6 +132,8 @@ class BatchEngine final : public Engine {
   WorkerPool pool_;
   Forward forward_;
   StepBudget budget_;
+  StepCost decode_cost_;
+  DraftRecord record_;  // of all sequences: where new ones start
   SpscQueue<Command> commands_;
   SpscQueue<EngineEvent> events_;
   std::deque<EngineEvent> unsent_;  // events that found their queue full
@@ -134,12 +152,17 @@ class BatchEngine final : public Engine {
   std::vector<Running*> prompts_;  // with more than one token to compute
   std::vector<Segment> segments_;
   std::vector<Running*> planned_;  // of each segment
-  std::vector<Running*> sampled_;  // of each logits row
-  std::vector<Sample> samples_;
+  std::vector<Running*> decoding_;       // with one token to compute
+  std::vector<DraftProposal> proposals_;  // of each of these
+  std::vector<Running*> sampled_;        // that have logits, in the order of their rows
+  std::vector<uint32_t> first_rows_;     // of each of these
+  std::vector<Sample> samples_;          // of each logits row
   std::vector<Sampler> samplers_;
   std::vector<MaskJob> masks_;  // of the constrained among sampled_, in their order
   std::vector<TokenId> forced_;
-  uint32_t decode_rows_ = 0;
+  uint32_t logit_rows_ = 0;
+  uint32_t decode_rows_ = 0;   // sequences that decode
+  uint32_t draft_tokens_ = 0;  // guessed tokens that are checked
   uint32_t prefill_tokens_ = 0;
   MaskThread mask_thread_;  // last: its thread reads the above
 };
@@ -200,6 +223,7 @@ bool BatchEngine::TakeCommands() {
     }
     auto sequence =
         std::make_unique<Running>(std::move(command->spec), command->submit_ns, arrivals_++);
+    sequence->record = record_;
     const auto place = std::upper_bound(
         waiting_.begin(), waiting_.end(), sequence, [](const auto& a, const auto& b) {
           return a->spec.priority != b->spec.priority ? a->spec.priority > b->spec.priority
@@ -256,33 +280,82 @@ void BatchEngine::Admit(uint64_t now_ns) {
   }
 }
 
-void BatchEngine::AddSegment(Running& sequence, uint32_t count) {
+void BatchEngine::AddSegment(Running& sequence, const TokenId* tokens, uint32_t count,
+                             uint32_t logit_rows) {
   Segment segment;
-  segment.tokens = sequence.spec.tokens.data() + sequence.computed;
+  segment.tokens = tokens;
   segment.position = sequence.computed;
   segment.count = count;
-  segment.logit_rows = sequence.samples() && count == sequence.left() ? 1 : 0;
+  segment.logit_rows = logit_rows;
   segment.fidelity = sequence.spec.fidelity;
   segment.slots = sequence.spec.slots.data();
   segment.open[0] = sequence.spec.open[0];
   segment.open[1] = sequence.spec.open[1];
   segments_.push_back(segment);
   planned_.push_back(&sequence);
-  if (segment.logit_rows > 0) sampled_.push_back(&sequence);
+  if (logit_rows == 0) return;
+  sampled_.push_back(&sequence);
+  first_rows_.push_back(logit_rows_);
+  logit_rows_ += logit_rows;
 }
 
 void BatchEngine::PlanStep() {
   segments_.clear();
   planned_.clear();
   sampled_.clear();
-  decode_rows_ = 0;
+  first_rows_.clear();
+  logit_rows_ = 0;
   prefill_tokens_ = 0;
-  for (const auto& sequence : active_) {
-    if (sequence->left() != 1) continue;
-    AddSegment(*sequence, 1);
-    ++decode_rows_;
-  }
+  PlanDecode();
   PlanPrefill(budget_.PrefillTokens(decode_rows_));
+}
+
+void BatchEngine::PlanDecode() {
+  decoding_.clear();
+  draft_tokens_ = 0;
+  for (const auto& sequence : active_) {
+    if (sequence->left() == 1) decoding_.push_back(sequence.get());
+  }
+  decode_rows_ = static_cast<uint32_t>(decoding_.size());
+  GuessTokens();
+  for (Running* sequence : decoding_) {
+    const std::vector<TokenId>& drafts = sequence->drafts;
+    sequence->decoded.assign(1, sequence->spec.tokens.back());
+    sequence->decoded.insert(sequence->decoded.end(), drafts.begin(), drafts.end());
+    const auto count = static_cast<uint32_t>(sequence->decoded.size());
+    AddSegment(*sequence, sequence->decoded.data(), count, sequence->samples() ? count : 0);
+    draft_tokens_ += count - 1;
+  }
+}
+
+void BatchEngine::GuessTokens() {
+  if (options_.draft_tokens_max == 0) return;
+  proposals_.assign(decoding_.size(), {});
+  for (size_t i = 0; i < decoding_.size(); ++i) {
+    Running& sequence = *decoding_[i];
+    sequence.drafts.clear();
+    sequence.guessed = kNoToken;
+    // A grammar's next mask needs the token before it. Drafts stay inside the open block: it keeps
+    // its 16-bit form until its last token is known to be right.
+    if (sequence.spec.constraint != nullptr || !sequence.samples()) continue;
+    const uint32_t in_block = kBlockTokens - 1 - sequence.computed % kBlockTokens;
+    const uint32_t wanted = sequence.spec.max_new_tokens - sequence.generated() - 1;
+    const NgramDrafter::Guess guess =
+        sequence.drafter.Look(sequence.spec.tokens, options_.draft_tokens_max);
+    if (guess.tokens.empty()) continue;
+    sequence.guessed = guess.tokens[0];
+    sequence.match = guess.match;
+    sequence.drafts.assign(guess.tokens.begin(), guess.tokens.end());
+    const auto guessed = static_cast<uint32_t>(guess.tokens.size());
+    proposals_[i] = DraftProposal(std::min({guessed, in_block, wanted}),
+                                  sequence.record.Chance(guess.match));
+  }
+  if (options_.draft_always) {
+    for (DraftProposal& proposal : proposals_) proposal.GrantAll();
+  } else {
+    PlanDrafts(decode_cost_, decode_rows_, proposals_);
+  }
+  for (size_t i = 0; i < decoding_.size(); ++i) decoding_[i]->drafts.resize(proposals_[i].grant());
 }
 
 // Prompts are read as they came, the more important ones first. But where another of equal rank is
@@ -321,7 +394,8 @@ uint32_t BatchEngine::AddPrefill(Running& sequence, uint32_t budget) {
   const uint32_t past = (sequence.computed + count) % kBlockTokens;
   if (count < sequence.left() && past < count) count -= past;
   if (count == 0) return 0;
-  AddSegment(sequence, count);
+  const bool samples = sequence.samples() && count == sequence.left();
+  AddSegment(sequence, sequence.spec.tokens.data() + sequence.computed, count, samples ? 1 : 0);
   prefill_tokens_ += count;
   return count;
 }
@@ -337,14 +411,24 @@ void BatchEngine::PlanMasks() {
   }
 }
 
+// Rows of drafts are drawn as long as those before them came out as guessed.
 void BatchEngine::SampleStep() {
-  samples_.resize(sampled_.size());
+  samples_.assign(logit_rows_, {});
   const uint32_t vocabulary = model_.parameters().vocabulary;
-  pool_.Run(static_cast<uint32_t>(sampled_.size()), [&](uint32_t row, uint32_t worker) {
-    const SequenceSpec& spec = sampled_[row]->spec;
-    samples_[row] = samplers_[worker].Draw(spec.sampling, spec.tokens,
-                                           std::span<float>(forward_.logits(row), vocabulary),
-                                           sampled_[row]->mask);
+  pool_.Run(static_cast<uint32_t>(sampled_.size()), [&](uint32_t i, uint32_t worker) {
+    Running& sequence = *sampled_[i];
+    const std::vector<TokenId>& drafts = sequence.drafts;
+    std::vector<TokenId>& tokens = sequence.spec.tokens;
+    const size_t known = tokens.size();
+    for (uint32_t row = 0; row <= drafts.size(); ++row) {
+      Sample& sample = samples_[first_rows_[i] + row];
+      sample = samplers_[worker].Draw(
+          sequence.spec.sampling, tokens,
+          std::span<float>(forward_.logits(first_rows_[i] + row), vocabulary), sequence.mask);
+      if (row == drafts.size() || sample.token != drafts[row]) break;
+      tokens.push_back(drafts[row]);
+    }
+    tokens.resize(known);
   });
 }
 
@@ -357,8 +441,10 @@ void BatchEngine::RunStep() {
   SampleStep();
   const uint64_t end = MonotonicNs();
   budget_.Observe(decode_rows_, prefill_tokens_, end - begin);
+  if (prefill_tokens_ == 0) decode_cost_.Observe(decode_rows_, draft_tokens_, end - begin);
   for (size_t i = 0; i < segments_.size(); ++i) {
-    planned_[i]->computed += segments_[i].count;
+    const auto drafts = static_cast<uint32_t>(planned_[i]->drafts.size());
+    planned_[i]->computed += segments_[i].count - drafts;  // AcceptRows adds those that came
     planned_[i]->model_ns += end - begin;
   }
   AcceptSampled(end);
@@ -370,6 +456,7 @@ void BatchEngine::RunStep() {
   counters_.steps.fetch_add(1, std::memory_order_relaxed);
   counters_.prefill_tokens.fetch_add(prefill_tokens_, std::memory_order_relaxed);
   counters_.decode_tokens.fetch_add(decode_rows_, std::memory_order_relaxed);
+  counters_.drafted_tokens.fetch_add(draft_tokens_, std::memory_order_relaxed);
   counters_.step_ns.fetch_add(end - begin, std::memory_order_relaxed);
 }
 
@@ -381,9 +468,40 @@ void BatchEngine::AcceptSampled(uint64_t now_ns) {
       Finish(sequence, CauseOf(*sequence.spec.constraint), now_ns);
       continue;
     }
-    AcceptToken(sequence, std::move(samples_[i]), now_ns);
+    AcceptRows(sequence, std::span(samples_).subspan(first_rows_[i], 1 + sequence.drafts.size()),
+               now_ns);
     FollowForced(sequence, now_ns);
   }
+}
+
+void BatchEngine::Record(Running& sequence, uint32_t right, bool all) {
+  sequence.record.Observe(sequence.match, right, all);
+  record_.Observe(sequence.match, right, all);
+}
+
+// The sequence's next token, and as many more as were guessed right.
+void BatchEngine::AcceptRows(Running& sequence, std::span<Sample> rows, uint64_t now_ns) {
+  const std::vector<TokenId> drafts = std::exchange(sequence.drafts, {});
+  uint32_t right = 0;
+  // A guess that was not worth checking still tells how often such guesses are right.
+  if (drafts.empty() && sequence.guessed != kNoToken) {
+    const bool would = rows[0].token == sequence.guessed;
+    Record(sequence, would ? 1 : 0, would);
+  }
+  for (;;) {
+    const TokenId token = rows[right].token;
+    const bool guessed = right < drafts.size() && token == drafts[right];
+    AcceptToken(sequence, std::move(rows[right]), now_ns);
+    if (!guessed) break;
+    ++right;
+    if (sequence.finished) break;
+    ++sequence.computed;
+  }
+  sequence.guessed = kNoToken;
+  if (drafts.empty()) return;
+  Record(sequence, right, right == drafts.size() || sequence.finished);
+  counters_.accepted_tokens.fetch_add(right, std::memory_order_relaxed);
+  counters_.decode_tokens.fetch_add(right, std::memory_order_relaxed);
 }
 
 // Where the grammar leaves no choice, the model need not be asked: the forced tokens are taken at
@@ -502,6 +620,10 @@ Result<std::unique_ptr<Engine>> Engine::Create(const Model& model, KvArena& aren
   }
   if (options.threads == 0 || options.threads > 1024) {
     return Status(Code::kInvalidArgument, "engine threads must be 1 to 1024", options.threads);
+  }
+  if (options.draft_tokens_max >= kBlockTokens) {
+    return Status(Code::kInvalidArgument, "draft_tokens_max must be below 32",
+                  options.draft_tokens_max);
   }
   if (options.sequences_max == 0 || options.chunk_tokens_max == 0) {
     return Status(Code::kInvalidArgument, "sequences_max and chunk_tokens_max must be above 0");

@@ -6,7 +6,9 @@
 // 1. Output of a sequence depends on its tokens, sampling and fidelity alone: not on batch mates,
 //    chunking or threads, bit for bit.
 // 2. Decoding sequences run in every step; prefill fills what the step's time budget leaves.
-// 3. Cancel takes effect before the next step and keeps what was prefilled.
+// 3. Guessed tokens may be checked beside a sequence's next one, several at once; only what would
+//    have been drawn anyway is kept, so the output is that without guesses, bit for bit.
+// 4. Cancel takes effect before the next step and keeps what was prefilled.
 #pragma once
 
 #include <atomic>
@@ -31,6 +33,8 @@ struct EngineOptions {
   uint32_t sequences_max = 64;           // in one step
   uint32_t chunk_tokens_max = 512;       // prefill tokens of one step, all sequences
   uint64_t step_budget_ns = 50'000'000;  // 0: no budget, chunk_tokens_max alone bounds a step
+  uint32_t draft_tokens_max = 0;         // guessed tokens of a sequence in one step, 0 to 31
+  bool draft_always = false;             // whatever it costs; for tests, whose steps are tiny
   std::vector<std::string> token_bytes;  // per token, for stop strings (token_bytes.h); or empty
   std::vector<TokenId> end_tokens;       // end a generation unless ignore_eos
 };
@@ -41,6 +45,8 @@ struct EngineCounters {
   std::atomic<uint64_t> prefill_tokens{0};
   std::atomic<uint64_t> decode_tokens{0};
   std::atomic<uint64_t> step_ns{0};
+  std::atomic<uint64_t> drafted_tokens{0};   // guessed and checked
+  std::atomic<uint64_t> accepted_tokens{0};  // of them, those that came
   std::atomic<uint32_t> sequences_running{0};
   std::atomic<uint32_t> sequences_waiting{0};
 };

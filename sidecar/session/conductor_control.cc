@@ -150,6 +150,8 @@ Figures Conductor::ModelStats() const {
         {"engine_steps_total", number(engine.steps.load())},
         {"engine_prefill_tokens_total", number(engine.prefill_tokens.load())},
         {"engine_decode_tokens_total", number(engine.decode_tokens.load())},
+        {"engine_drafted_tokens_total", number(engine.drafted_tokens.load())},
+        {"engine_accepted_tokens_total", number(engine.accepted_tokens.load())},
         {"engine_step_seconds_total", number(engine.step_ns.load()) * 1e-9},
         {"engine_sequences_running", number(engine.sequences_running.load())},
         {"engine_sequences_waiting", number(engine.sequences_waiting.load())},

@@ -194,6 +194,40 @@ TEST_F(BitEquality, TellsFidelitiesApartWhereThereAreSealedBlocks) {
             Reference({31, Fidelity::kExact}).hashes[0]);
 }
 
+// The prompt repeats itself, so that there is much to guess; noise makes many guesses wrong.
+TEST_F(BitEquality, HoldsWithGuessedTokens) {
+  const std::vector<TokenId> words = Prompt(41, vocabulary());
+  std::vector<TokenId> prompt;
+  while (prompt.size() < 257) prompt.insert(prompt.end(), words.begin(), words.end());
+  for (const Fidelity fidelity : {Fidelity::kDefault, Fidelity::kExact}) {
+    for (const float temperature : {0.0f, 0.4f}) {
+      SCOPED_TRACE(testing::Message() << "temperature " << temperature);
+      Trace traces[2];
+      uint64_t drafted = 0, accepted = 0;
+      for (const bool guesses : {false, true}) {
+        EngineOptions options = Options(2, 512);
+        options.draft_tokens_max = guesses ? 16 : 0;
+        options.draft_always = true;
+        EngineHarness harness(*model_, options, kSlots);
+        SequenceSpec spec = harness.Spec(prompt, GeneratedTokens(), fidelity);
+        spec.sampling = Noisy(kSeed);
+        spec.sampling.temperature = temperature;
+        const SequenceId id = harness.Submit(std::move(spec));
+        AddMates(harness, 3);
+        harness.Run();
+        traces[guesses] = TraceOf(harness.result(id));
+        drafted = harness.engine().counters().drafted_tokens.load();
+        accepted = harness.engine().counters().accepted_tokens.load();
+      }
+      EXPECT_EQ(traces[1].tokens, traces[0].tokens);
+      EXPECT_EQ(traces[1].hashes, traces[0].hashes);
+      EXPECT_EQ(traces[0].hashes.size(), GeneratedTokens());
+      EXPECT_GT(accepted, 0u);
+      EXPECT_GT(drafted, accepted);
+    }
+  }
+}
+
 TEST_F(BitEquality, HoldsForEveryChunkAndThreadCount) {
   const std::pair<uint32_t, uint32_t> ways[] = {{2, 32}, {2, 512}, {1, 32}};
   for (const auto& [threads, chunk] : ways) {
