@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -24,6 +26,7 @@ namespace {
 
 constexpr uint32_t kShortContext = 16;
 constexpr uint32_t kWarmSteps = 4;
+constexpr uint64_t kStepBudgetNs = 50'000'000;  // the sidecar's default
 
 double Seconds(uint64_t begin_ns) {
   return static_cast<double>(MonotonicNs() - begin_ns) * 1e-9;
@@ -38,6 +41,7 @@ class EngineBench {
     options_.prompts = {40};
     options_.contexts = {0};
     options_.batches = {2};
+    options_.arrival = 200;
   }
 
   int Run() {
@@ -56,6 +60,7 @@ class EngineBench {
     for (const uint32_t batch : options_.batches) {
       if (!Decode(kShortContext, batch)) return 1;
     }
+    if (options_.arrival > 0 && !Arrival(options_.arrival)) return 1;
     if (one_ > 0.0 && eight_ > 0.0) {
       std::fprintf(stderr, "8 sessions decode %.2f times one\n", eight_ / one_);
     }
@@ -71,9 +76,13 @@ class EngineBench {
       return false;
     }
     arena_ = arena.Take();
+    return OpenEngine(0);
+  }
+
+  bool OpenEngine(uint64_t step_budget_ns) {
     EngineOptions options;
     options.threads = options_.threads;
-    options.step_budget_ns = 0;
+    options.step_budget_ns = step_budget_ns;
     auto engine = Engine::Create(*model_, *arena_, options);
     if (!engine.ok()) {
       std::fprintf(stderr, "kairos-bench engine: %s\n", engine.status().message());
@@ -231,6 +240,84 @@ class EngineBench {
             shown);
     }
     return true;
+  }
+
+  // ---- A long prompt arrives while others decode ------------------------------------------------
+
+  // Milliseconds from token to token of sequences up to `last`, until `token_of` speaks, or for
+  // `steps` steps.
+  struct Watched {
+    std::vector<double> gaps_ms;
+    double first_ms = 0.0;  // from now to the first token of `token_of`
+  };
+  bool Watch(uint64_t first, uint64_t last, uint64_t token_of, uint32_t steps, Watched* out) {
+    std::map<uint64_t, uint64_t> spoke;
+    const uint64_t begin = MonotonicNs();
+    for (uint32_t step = 0; out->first_ms == 0.0 && (token_of != 0 || step < steps); ++step) {
+      if (!engine_->DoWork(MonotonicNs())) return Failed("arrival");
+      while (auto event = engine_->PollEvent()) {
+        if (event->kind != EngineEvent::Kind::kToken) continue;
+        const uint64_t id = event->id.value;
+        if (id == token_of) out->first_ms = static_cast<double>(event->time_ns - begin) * 1e-6;
+        if (id < first || id > last) continue;
+        const uint64_t before = std::exchange(spoke[id], event->time_ns);
+        if (before == 0) continue;
+        out->gaps_ms.push_back(static_cast<double>(event->time_ns - before) * 1e-6);
+      }
+    }
+    return true;
+  }
+
+  // The engine as the sidecar runs it: with its time budget, and without guessed tokens, which
+  // would make gaps of zero.
+  bool Arrival(uint32_t tokens) {
+    constexpr uint32_t kDecoding = 8, kContext = 256, kSteps = 100, kTokens = 1500;
+    std::vector<double> gaps, gaps_alone, firsts, firsts_alone;
+    for (uint32_t i = 0; i < options_.repetitions; ++i) {
+      if (!OpenEngine(kStepBudgetNs)) return false;
+      uint32_t next_slot = 0;
+      Watched alone, with, silent;
+      if (!engine_->Submit(Spec(tokens, 1, &next_slot))) return Failed("submit");
+      if (!Watch(0, 0, next_id_, 0, &alone)) return false;
+      Drain();
+      next_slot = 0;
+      const uint64_t first = next_id_ + 1;
+      for (uint32_t s = 0; s < kDecoding; ++s) {
+        if (!engine_->Submit(Spec(kContext, kTokens, &next_slot))) return Failed("submit");
+      }
+      if (!StepUntil(kDecoding * kWarmSteps)) return Failed("arrival");
+      if (!Watch(first, first + kDecoding - 1, 0, kSteps, &silent)) return false;
+      if (!engine_->Submit(Spec(tokens, 1, &next_slot))) return Failed("submit");
+      if (!Watch(first, first + kDecoding - 1, next_id_, 0, &with)) return false;
+      for (uint64_t id = first; id < first + kDecoding; ++id) {
+        if (!engine_->Cancel(SequenceId{id})) return Failed("cancel");
+      }
+      Drain();
+      gaps.push_back(Quantile(with.gaps_ms, 0.99));
+      gaps_alone.push_back(Quantile(silent.gaps_ms, 0.99));
+      firsts.push_back(with.first_ms);
+      firsts_alone.push_back(alone.first_ms);
+    }
+    Slowdown("engine.arrival_gap_p99_ms", "p99 from token to token", tokens, gaps, gaps_alone);
+    Slowdown("engine.arrival_ttft_ms", "the prompt's time to first token", tokens, firsts,
+             firsts_alone);
+    return OpenEngine(0);
+  }
+
+  void Slowdown(const char* metric, const char* what, uint32_t tokens,
+                const std::vector<double>& with, const std::vector<double>& alone) const {
+    const double ratio = Median(with) / Median(alone);
+    if (options_.json) {
+      JsonLine(metric, Median(with), "ms")
+          .Param("tokens", tokens)
+          .Param("decoding", 8)
+          .Peer("alone", Median(alone), 1.0 / ratio)
+          .Print();
+      return;
+    }
+    std::printf("%u tokens arrive beside 8 that decode: %s %.1f ms, alone %.1f ms: %.2f times\n",
+                tokens, what, Median(with), Median(alone), ratio);
+    std::fflush(stdout);
   }
 
   // Steps that are left, and events nobody waits for.

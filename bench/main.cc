@@ -96,6 +96,10 @@ CLI::App* AddEngine(CLI::App* app, kairos::EngineBenchOptions* engine) {
   command->add_option("--batches", engine->batches, "default 2,4,8,16,32; at most 32")
       ->delimiter(',')
       ->check(CLI::Range(2, 32));
+  command
+      ->add_option("--arrival", engine->arrival,
+                   "tokens of a prompt that arrives while 8 decode, default 6000; 0: skip")
+      ->check(CLI::Range(0, 16384));
   command->add_flag("--json", engine->json, "JSON lines on stdout");
   command->add_flag("--quick", engine->quick, "small inputs, as a test of the bench itself");
   AddPeer(command, &engine->peer);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What guessing tokens gains on agents' conversations: decode time with and without it, and how often
-// guesses about the transcript's own words are right (a model that repeats itself flatters).
+// What guessing tokens gains on agents' conversations: decode time with and without it, and how
+// often guesses about the transcript's own words are right (a model that repeats itself flatters).
 #pragma once
 
 #include <cstdint>
