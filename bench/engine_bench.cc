@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -42,6 +43,7 @@ class EngineBench {
     options_.contexts = {0};
     options_.batches = {2};
     options_.arrival = 200;
+    options_.shared = 300;
   }
 
   int Run() {
@@ -60,6 +62,7 @@ class EngineBench {
     for (const uint32_t batch : options_.batches) {
       if (!Decode(kShortContext, batch)) return 1;
     }
+    if (options_.shared > 0 && !SharedPrefix(options_.shared)) return 1;
     if (options_.arrival > 0 && !Arrival(options_.arrival)) return 1;
     if (one_ > 0.0 && eight_ > 0.0) {
       std::fprintf(stderr, "8 sessions decode %.2f times one\n", eight_ / one_);
@@ -69,7 +72,7 @@ class EngineBench {
 
  private:
   bool Prepare() {
-    const uint32_t slots = 1024;
+    const uint32_t slots = std::max(1024u, 10 * (options_.shared / kBlockTokens));
     auto arena = KvArena::Create(model_->kv_geometry(), slots);
     if (!arena.ok()) {
       std::fprintf(stderr, "kairos-bench engine: %s\n", arena.status().message());
@@ -238,6 +241,61 @@ class EngineBench {
     if (batch == 1 && read_limit_ > 0.0) {
       Share("engine.stream_limit_share", StepBytes(context) * Median(ours) / read_limit_, "context",
             shown);
+    }
+    return true;
+  }
+
+  // ---- A prefix that sessions share -------------------------------------------------------------
+
+  // Eight sessions that decode after the same prefix, which lies in memory once for all or, copied,
+  // once for each: the second is what an engine pays that does not know of sharing.
+  bool SharedPrefix(uint32_t tokens) {
+    constexpr uint32_t kSessions = 8, kSteps = 16;
+    const uint32_t blocks = tokens / kBlockTokens;
+    uint32_t next_slot = 0;
+    const SequenceSpec first = Spec(blocks * kBlockTokens + 1, 1, &next_slot);
+    if (!engine_->Submit(SequenceSpec(first)) || !StepUntil(1)) return Failed("shared prefix");
+    Drain();
+    std::vector<double> once, each;
+    for (const bool share : {true, false}) {
+      for (uint32_t i = 0; i < kSessions; ++i) {
+        SequenceSpec spec = first;
+        spec.id = SequenceId{++next_id_};
+        spec.tokens.back() = NextToken();
+        spec.computed = blocks * kBlockTokens;
+        spec.max_new_tokens = 1 + kWarmSteps + kSteps * options_.repetitions;
+        spec.slots.resize(blocks);
+        if (!share && i > 0) {
+          for (SlotId& slot : spec.slots) {
+            const SlotId copy{next_slot++};
+            std::memcpy(arena_->slot(copy), arena_->slot(slot), arena_->slot_bytes());
+            slot = copy;
+          }
+        }
+        const uint32_t more = (1 + spec.max_new_tokens) / kBlockTokens + 1;
+        for (uint32_t b = 0; b < more; ++b) spec.slots.push_back(SlotId{next_slot++});
+        for (SlotId& slot : spec.open) slot = SlotId{next_slot++};
+        if (!engine_->Submit(std::move(spec))) return Failed("submit");
+      }
+      if (!StepUntil(kSessions * (1 + kWarmSteps))) return Failed("shared prefix");
+      for (uint32_t i = 0; i < options_.repetitions; ++i) {
+        const uint64_t begin = MonotonicNs();
+        if (!StepUntil(kSessions * kSteps)) return Failed("shared prefix");
+        (share ? once : each).push_back(kSessions * kSteps / Seconds(begin));
+      }
+      Drain();
+    }
+    const double ratio = Median(once) / Median(each);
+    if (options_.json) {
+      JsonLine("engine.shared_prefix_tokens_per_second", Median(once), "1/s")
+          .Param("prefix", tokens)
+          .Param("batch", kSessions)
+          .Peer("own-copies", Median(each), ratio)
+          .Print();
+    } else {
+      std::printf("8 sessions after a shared prefix of %u tokens: %.1f tokens/s, each with a copy "
+                  "of its own %.1f: %.2f times\n",
+                  tokens, Median(once), Median(each), ratio);
     }
     return true;
   }

@@ -97,6 +97,10 @@ CLI::App* AddEngine(CLI::App* app, kairos::EngineBenchOptions* engine) {
       ->delimiter(',')
       ->check(CLI::Range(2, 32));
   command
+      ->add_option("--shared", engine->shared,
+                   "tokens of a prefix that 8 sequences share, default 4096; 0: skip")
+      ->check(CLI::Range(0, 16384));
+  command
       ->add_option("--arrival", engine->arrival,
                    "tokens of a prompt that arrives while 8 decode, default 6000; 0: skip")
       ->check(CLI::Range(0, 16384));

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <utility>
 
 #include "base/check.h"
 
@@ -15,6 +17,8 @@ constexpr uint64_t kPartialFloatsMax = 1u << 20;
 constexpr uint32_t kBlocksPerSplit = kSplitTokens / kBlockTokens;
 // Fewer new tokens than this are not worth waking the pool for.
 constexpr uint32_t kStoreRowsForPool = 8;
+// Queries of one call of the kernel.
+constexpr uint32_t kQueriesMax = kBlockTokens;
 
 }  // namespace
 
@@ -45,6 +49,7 @@ void Attention::Plan(std::span<const Segment> segments) {
     positions = std::max(positions, segment.position + segment.count);
   }
   tiles_.Reserve(uint64_t{scratch_spans_} * shape_.kv_heads * 2 * HalfTileBytes(shape_.head_dim));
+  PlanShared();
   for (Reach& reach : reaches_) {
     reach.rotary.Grow(positions);
     PlanItems(&reach);
@@ -82,6 +87,49 @@ void Attention::PlanSegment(const Segment& segment, uint32_t row) {
   }
 }
 
+// Sequences that share a prefix hold its first block in the same slot.
+void Attention::PlanShared() {
+  shared_.clear();
+  covered_.assign(spans_.size(), 0);
+  std::map<std::pair<uint32_t, Fidelity>, std::vector<uint32_t>> by_first_slot;
+  for (uint32_t i = 0; i < spans_.size(); ++i) {
+    const Segment& segment = *spans_[i].segment;
+    if (spans_[i].block() < kBlocksPerSplit) continue;
+    by_first_slot[{segment.slots[0].value, segment.fidelity}].push_back(i);
+  }
+  for (const auto& [slot, spans] : by_first_slot) {
+    if (spans.size() > 1) ShareRuns(spans);
+  }
+}
+
+// Run after run, as long as some spans still agree with the first of them.
+void Attention::ShareRuns(std::vector<uint32_t> spans) {
+  const bool exact = spans_[spans[0]].segment->fidelity == Fidelity::kExact;
+  const uint32_t run_slots = kBlocksPerSplit * (exact ? 2 : 1);
+  for (uint32_t split = 0;; ++split) {
+    const SlotId* const first = spans_[spans[0]].segment->slots + split * run_slots;
+    std::erase_if(spans, [&](uint32_t i) {
+      const SlotId* slots = spans_[i].segment->slots + split * run_slots;
+      return spans_[i].block() < (split + 1) * kBlocksPerSplit ||
+             !std::equal(slots, slots + run_slots, first);
+    });
+    if (spans.size() < 2) return;
+    SharedRun run;
+    run.split = split;
+    uint32_t queries = 0;
+    for (const uint32_t i : spans) {
+      if (queries + spans_[i].count > kQueriesMax) {
+        shared_.push_back(std::exchange(run, {split, {}}));
+        queries = 0;
+      }
+      queries += spans_[i].count;
+      run.spans.push_back(i);
+      covered_[i] = split + 1;
+    }
+    shared_.push_back(std::move(run));
+  }
+}
+
 void Attention::PlanItems(Reach* reach) {
   reach->items.clear();
   reach->partial_rows.clear();
@@ -91,10 +139,18 @@ void Attention::PlanItems(Reach* reach) {
     partial_rows += uint64_t{span.count} * shape_.heads * reach->splits(span);
   }
   const bool share = partial_rows * shape_.head_dim <= kPartialFloatsMax;
+  // With a window the runs that a span sees begin elsewhere for each.
+  const bool share_runs = share && reach->window == 0;
+  for (uint32_t i = 0; share_runs && i < shared_.size(); ++i) {
+    for (uint32_t kv_head = 0; kv_head < shape_.kv_heads; ++kv_head) {
+      reach->items.push_back({i, kv_head, kSharedSplit});
+    }
+  }
   for (uint32_t i = 0; i < spans_.size(); ++i) {
     for (uint32_t kv_head = 0; kv_head < shape_.kv_heads; ++kv_head) {
       if (share) {
-        for (uint32_t split = 0; split < reach->splits(spans_[i]); ++split) {
+        const uint32_t begin = share_runs ? covered_[i] : 0;
+        for (uint32_t split = begin; split < reach->splits(spans_[i]); ++split) {
           reach->items.push_back({i, kv_head, split});
         }
       } else {
@@ -176,6 +232,21 @@ void Attention::StoreSpan(const Span& span, uint32_t layer, uint32_t kv_head,
   }
 }
 
+// Blocks [first, first + count) of the span's sequence as the blocks of one run.
+void Attention::SetBlocks(const Span& span, uint32_t layer, uint32_t kv_head, uint32_t first,
+                          uint32_t count, AttentionSplit* work) const {
+  work->block_count = count;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (span.segment->fidelity == Fidelity::kDefault) {
+      work->sealed[i] = SealedTile(span, first + i, layer, kv_head);
+    } else {
+      const Tiles tiles = HalfTiles(span, first + i, layer, kv_head);
+      work->half_k[i] = tiles.k;
+      work->half_v[i] = tiles.v;
+    }
+  }
+}
+
 void Attention::RunSplit(const Span& span, const Reach& reach, uint32_t layer, uint32_t kv_head,
                          uint32_t split, const float* qkv, const Partials& at,
                          void* scratch) const {
@@ -190,21 +261,12 @@ void Attention::RunSplit(const Span& span, const Reach& reach, uint32_t layer, u
   const uint32_t first_visible = reach.first_token(span) / kBlockTokens;
   const uint32_t first = std::max(run * kBlocksPerSplit, first_visible);
   const uint32_t end = std::min(span.block(), (run + 1) * kBlocksPerSplit);
-  work.block_count = end - first;
   if (reach.window > 0) {
     work.hidden_tokens = static_cast<int32_t>(span.position + 1) -
                          static_cast<int32_t>(reach.window) -
                          static_cast<int32_t>(first * kBlockTokens);
   }
-  for (uint32_t i = 0; i < work.block_count; ++i) {
-    if (span.segment->fidelity == Fidelity::kDefault) {
-      work.sealed[i] = SealedTile(span, first + i, layer, kv_head);
-    } else {
-      const Tiles tiles = HalfTiles(span, first + i, layer, kv_head);
-      work.half_k[i] = tiles.k;
-      work.half_v[i] = tiles.v;
-    }
-  }
+  SetBlocks(span, layer, kv_head, first, end - first, &work);
   if (split + 1 == reach.splits(span)) {
     const Tiles own = HalfTiles(span, span.block(), layer, kv_head);
     work.own_k = own.k;
@@ -230,25 +292,81 @@ void Attention::Merge(const Span& span, uint32_t splits, uint32_t kv_head, const
   }
 }
 
+Attention::Partials Attention::PartialsOf(const Reach& reach, uint32_t span,
+                                          uint32_t kv_head) const {
+  const uint64_t rows =
+      uint64_t{spans_[span].count} * shape_.group() * reach.splits(spans_[span]);
+  const uint64_t at = reach.partial_rows[span] + kv_head * rows;
+  return {maxima_.data() + at, sums_.data() + at, values_.data() + at * shape_.head_dim};
+}
+
+void Attention::FinishRun(const Reach& reach, uint32_t span, uint32_t kv_head, uint32_t worker,
+                          Activations* out) {
+  if (!countdowns_[span * shape_.kv_heads + kv_head].FinishOne()) return;
+  Merge(spans_[span], reach.splits(spans_[span]), kv_head, PartialsOf(reach, span, kv_head),
+        workers_[worker].row.data(), out);
+}
+
+// Queries of all spans side by side, through the kernel once, and the results to where each span's
+// are expected. Copying them costs little beside the run's keys and values.
+void Attention::RunShared(const SharedRun& run, const Reach& reach, uint32_t layer,
+                          uint32_t kv_head, uint32_t worker, const float* qkv, Activations* out) {
+  const uint32_t group = shape_.group();
+  const uint64_t width = uint64_t{group} * shape_.head_dim;  // of one query's heads
+  WorkerScratch& scratch = workers_[worker];
+  float* const queries = scratch.queries.Reserve(kQueriesMax * width);
+  float* const floats = scratch.partials.Reserve(kQueriesMax * (2 * group + width));
+  AttentionSplit work;
+  work.head_dim = shape_.head_dim;
+  work.group = group;
+  work.queries = queries;
+  work.query_stride = width;
+  work.maxima = floats;
+  work.sums = floats + kQueriesMax * group;
+  work.values = floats + 2 * kQueriesMax * group;
+  work.scratch = scratch.kernel.data();
+  for (const uint32_t i : run.spans) {
+    const Span& span = spans_[i];
+    for (uint32_t q = 0; q < span.count; ++q) {
+      std::memcpy(queries + work.query_count++ * width,
+                  qkv + uint64_t{span.row + q} * qkv_width_ + kv_head * width,
+                  width * sizeof(float));
+    }
+  }
+  SetBlocks(spans_[run.spans[0]], layer, kv_head, run.split * kBlocksPerSplit, kBlocksPerSplit,
+            &work);
+  kernels_.attention_split(work);
+  uint64_t row = 0;
+  for (const uint32_t i : run.spans) {
+    const uint64_t rows = uint64_t{spans_[i].count} * group;
+    const Partials to = PartialsOf(reach, i, kv_head);
+    std::copy_n(work.maxima + row, rows, to.maxima + run.split * rows);
+    std::copy_n(work.sums + row, rows, to.sums + run.split * rows);
+    std::copy_n(work.values + row * shape_.head_dim, rows * shape_.head_dim,
+                to.values + run.split * rows * shape_.head_dim);
+    row += rows;
+    FinishRun(reach, i, kv_head, worker, out);
+  }
+}
+
 void Attention::RunItem(const Item& item, const Reach& reach, uint32_t layer, uint32_t worker,
                         const float* qkv, Activations* out) {
+  if (item.split == kSharedSplit) {
+    return RunShared(shared_[item.span], reach, layer, item.kv_head, worker, qkv, out);
+  }
   const Span& span = spans_[item.span];
   WorkerScratch& scratch = workers_[worker];
+  if (item.split != kAllSplits) {
+    RunSplit(span, reach, layer, item.kv_head, item.split, qkv,
+             PartialsOf(reach, item.span, item.kv_head), scratch.kernel.data());
+    return FinishRun(reach, item.span, item.kv_head, worker, out);
+  }
   const uint32_t splits = reach.splits(span);
   const uint64_t rows = uint64_t{span.count} * shape_.group() * splits;
-  Partials partials;
-  if (item.split == kAllSplits) {
-    float* floats = scratch.partials.Reserve(rows * (2 + shape_.head_dim));
-    partials = {floats, floats + rows, floats + 2 * rows};
-    for (uint32_t split = 0; split < splits; ++split) {
-      RunSplit(span, reach, layer, item.kv_head, split, qkv, partials, scratch.kernel.data());
-    }
-  } else {
-    const uint64_t at = reach.partial_rows[item.span] + item.kv_head * rows;
-    partials = {maxima_.data() + at, sums_.data() + at, values_.data() + at * shape_.head_dim};
-    RunSplit(span, reach, layer, item.kv_head, item.split, qkv, partials, scratch.kernel.data());
-    PartCountdown& countdown = countdowns_[item.span * shape_.kv_heads + item.kv_head];
-    if (!countdown.FinishOne()) return;
+  float* floats = scratch.partials.Reserve(rows * (2 + shape_.head_dim));
+  const Partials partials = {floats, floats + rows, floats + 2 * rows};
+  for (uint32_t split = 0; split < splits; ++split) {
+    RunSplit(span, reach, layer, item.kv_head, split, qkv, partials, scratch.kernel.data());
   }
   Merge(span, splits, item.kv_head, partials, scratch.row.data(), out);
 }

@@ -9,7 +9,9 @@
 //    The unfinished last block lives in the open slots; when the step starts inside an older open
 //    block, it is built in scratch and copied over after that layer's queries are done.
 // 3. Runs are merged in order, whoever computed them.
-// 4. In layers with a window, blocks and runs that no query of a span sees are skipped. Their share
+// 4. Whole runs that several sequences hold in the same slots (a shared prefix) are read once for
+//    the queries of all of them. A query's result does not depend on the others beside it.
+// 5. In layers with a window, blocks and runs that no query of a span sees are skipped. Their share
 //    of a query's result would be exactly nothing, so this too does not depend on the cut.
 #pragma once
 
@@ -38,6 +40,8 @@ class Attention {
   // `qkv` [rows, query_dim + 2 * kv_dim] float, keys and queries rotated in place. Writes the
   // layer's KV and the attention result, [rows, query_dim], to `out`.
   void RunLayer(uint32_t layer, float* qkv, Activations* out);
+  // Runs of this step that several sequences share.
+  uint32_t shared_runs() const { return static_cast<uint32_t>(shared_.size()); }
 
  private:
   // Tokens of one segment that lie in one block.
@@ -53,9 +57,14 @@ class Attention {
     bool fills() const { return position % kBlockTokens + count == kBlockTokens; }
   };
   struct Item {
-    uint32_t span = 0;
+    uint32_t span = 0;  // or, for kSharedSplit, the index of a shared run
     uint32_t kv_head = 0;
     uint32_t split = 0;  // of those it sees; kAllSplits: one worker does them all
+  };
+  // A whole run that lies in the same slots for all these spans.
+  struct SharedRun {
+    uint32_t split = 0;
+    std::vector<uint32_t> spans;
   };
   // How far back the layers of one kind look, and the work of a step that follows from it.
   struct Reach {
@@ -90,19 +99,32 @@ class Attention {
     AlignedBuffer<uint8_t> kernel;
     AlignedBuffer<float> partials;
     AlignedBuffer<float> row;
+    AlignedBuffer<float> queries;  // of a shared run, gathered
   };
   static constexpr uint32_t kAllSplits = 0xffffffffu;
+  static constexpr uint32_t kSharedSplit = 0xfffffffeu;
 
   void PlanSegment(const Segment& segment, uint32_t row);
   void PlanItems(Reach* reach);
+  void PlanShared();
+  void ShareRuns(std::vector<uint32_t> spans);
   Reach& reach(uint32_t layer) { return reaches_[shape_.sliding[layer] ? reaches_.size() - 1 : 0]; }
   Tiles HalfTiles(const Span& span, uint32_t block, uint32_t layer, uint32_t kv_head) const;
   uint8_t* SealedTile(const Span& span, uint32_t block, uint32_t layer, uint32_t kv_head) const;
   Tiles SlotTiles(SlotId k, SlotId v, uint32_t layer, uint32_t kv_head) const;
   void StoreSpan(const Span& span, uint32_t layer, uint32_t kv_head, const RotaryTable& rotary,
                  float* qkv);
+  void SetBlocks(const Span& span, uint32_t layer, uint32_t kv_head, uint32_t first,
+                 uint32_t count, AttentionSplit* work) const;
   void RunSplit(const Span& span, const Reach& reach, uint32_t layer, uint32_t kv_head,
                 uint32_t split, const float* qkv, const Partials& at, void* scratch) const;
+  // Where the partial results of (span, KV head) begin in the buffers that workers share.
+  Partials PartialsOf(const Reach& reach, uint32_t span, uint32_t kv_head) const;
+  void RunShared(const SharedRun& run, const Reach& reach, uint32_t layer, uint32_t kv_head,
+                 uint32_t worker, const float* qkv, Activations* out);
+  // One of the runs of (span, KV head) is done; after the last one they are merged.
+  void FinishRun(const Reach& reach, uint32_t span, uint32_t kv_head, uint32_t worker,
+                 Activations* out);
   void Merge(const Span& span, uint32_t splits, uint32_t kv_head, const Partials& from,
              float* row_scratch, Activations* out) const;
   void RunItem(const Item& item, const Reach& reach, uint32_t layer, uint32_t worker,
@@ -117,6 +139,8 @@ class Attention {
   uint32_t qkv_width_;
   std::vector<Reach> reaches_;  // of layers that see everything, then of those with a window
   std::vector<Span> spans_;
+  std::vector<SharedRun> shared_;
+  std::vector<uint32_t> covered_;  // of each span: leading runs that shared_ has
   uint32_t scratch_spans_ = 0;
   AlignedBuffer<uint8_t> tiles_;
   AlignedBuffer<float> maxima_;

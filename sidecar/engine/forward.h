@@ -28,6 +28,8 @@ class Forward {
   float* logits(uint32_t index) {
     return logits_.data() + uint64_t{index} * model_.parameters().vocabulary;
   }
+  // Of the last Run: runs of KV that were read once for several sequences.
+  uint32_t shared_runs() const { return attention_.shared_runs(); }
 
  private:
   struct Tile {  // one worker's piece of a product

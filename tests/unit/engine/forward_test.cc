@@ -107,6 +107,64 @@ TEST(Forward, GivesTheSameBitsOnEveryTierOfThisMachine) {
   if (tiers == 0) GTEST_SKIP() << "no vector tier on this machine";
 }
 
+// A prefix of 530 tokens in the same slots for all, then words of each one's own; one step with one
+// to three new tokens each, together and one sequence after the other.
+TEST(Forward, GivesTheSameBitsWhetherAPrefixIsReadOnceOrForEach) {
+  const TinyShape shape;
+  const auto model = LoadTinyModel(shape);
+  const uint32_t common = 530, sequences = 15;
+  for (const Fidelity fidelity : {Fidelity::kDefault, Fidelity::kExact}) {
+    const uint32_t per_block = fidelity == Fidelity::kExact ? 2 : 1;
+    const uint32_t shared_blocks = common / kBlockTokens;
+    const auto arena = KvArena::Create(model->kv_geometry(), 1000);
+    WorkerPool pool(2);
+    Forward forward(*model, **arena, pool);
+    uint32_t next_slot = 0;
+    std::vector<std::vector<TokenId>> tokens;
+    std::vector<std::vector<SlotId>> slots;
+    std::vector<Segment> segments(sequences);
+    for (uint32_t i = 0; i < sequences; ++i) {
+      tokens.push_back(RandomTokens(common, shape.vocabulary, 5));
+      // The step ends before the block does, so that it can be computed twice.
+      const uint32_t length = 544 + 32 * (i % 4) + 5 + i + 1 + i % 3;
+      const auto own = RandomTokens(length - common, shape.vocabulary, 100 + i);
+      tokens[i].insert(tokens[i].end(), own.begin(), own.end());
+      slots.push_back(i == 0 ? std::vector<SlotId>()
+                             : std::vector<SlotId>(slots[0].begin(),
+                                                   slots[0].begin() + shared_blocks * per_block));
+      // The last ones share less: their second run lies elsewhere.
+      const uint32_t kept = i > 12 ? 10 * per_block : shared_blocks * per_block;
+      if (i > 0) slots[i].resize(kept);
+      while (slots[i].size() < 30 * per_block) slots[i].push_back(SlotId{next_slot++});
+      segments[i].open[0] = SlotId{next_slot++};
+      segments[i].open[1] = SlotId{next_slot++};
+    }
+    for (uint32_t i = 0; i < sequences; ++i) {
+      Segment& segment = segments[i];
+      segment.tokens = tokens[i].data();
+      segment.count = static_cast<uint32_t>(tokens[i].size()) - 1 - i % 3;
+      segment.fidelity = fidelity;
+      segment.slots = slots[i].data();
+      forward.Run({&segment, 1});
+      segment.position = segment.count;
+      segment.tokens += segment.count;
+      segment.count = 1 + i % 3;
+      segment.logit_rows = segment.count;
+    }
+    std::vector<float> alone, together;
+    for (const Segment& segment : segments) {
+      forward.Run({&segment, 1});
+      EXPECT_EQ(forward.shared_runs(), 0u);
+      alone.insert(alone.end(), forward.logits(0), forward.logits(segment.count));
+    }
+    forward.Run(segments);
+    EXPECT_GE(forward.shared_runs(), 2u);
+    together.insert(together.end(), forward.logits(0), forward.logits(30));
+    EXPECT_EQ(alone.size(), together.size());
+    EXPECT_TRUE(alone == together);
+  }
+}
+
 TEST(Forward, SeesOnlyEarlierTokens) {
   const TinyShape shape;
   const auto model = LoadTinyModel(shape);
