@@ -17,6 +17,7 @@
 #include "bench/json_line.h"
 #include "bench/machine_limits.h"
 #include "bench/quantiles.h"
+#include "bench/svg_plot.h"
 #include "sidecar/engine/engine.h"
 #include "sidecar/engine/kv_arena.h"
 #include "sidecar/engine/models/model.h"
@@ -64,10 +65,7 @@ class EngineBench {
     }
     if (options_.shared > 0 && !SharedPrefix(options_.shared)) return 1;
     if (options_.arrival > 0 && !Arrival(options_.arrival)) return 1;
-    if (one_ > 0.0 && eight_ > 0.0) {
-      std::fprintf(stderr, "8 sessions decode %.2f times one\n", eight_ / one_);
-    }
-    return 0;
+    return WritePlot() ? 0 : 1;
   }
 
  private:
@@ -197,6 +195,7 @@ class EngineBench {
         return Failed("peer");
       }
     }
+    AddPoints(&prefill_plot_, tokens, ours, theirs);
     JsonLine line("engine.prefill_tokens_per_second", Median(ours), "1/s");
     line.Param("tokens", tokens).Param("threads", options_.threads).Param("spread", Spread(ours));
     Report(&line, "prefill", tokens, 1, ours, theirs);
@@ -231,13 +230,15 @@ class EngineBench {
       }
     }
     Drain();
-    if (context == kShortContext && batch == 1) one_ = Median(ours);
-    if (batch == 8) eight_ = Median(ours);
     const uint32_t shown = context == kShortContext ? 0 : context;
+    if (batch == 1) AddPoints(&decode_plot_, std::max(context, 64u), ours, theirs);
+    if (context == kShortContext && batch == 1) one_ = Median(ours);
     JsonLine line("engine.decode_tokens_per_second", Median(ours), "1/s");
     line.Param("context", shown).Param("batch", batch).Param("threads", options_.threads);
     line.Param("spread", Spread(ours));
     Report(&line, "decode", shown, batch, ours, theirs);
+    // R(M): what a step of M sequences costs, in steps of one.
+    if (batch > 1 && one_ > 0.0) StepCostRatio(batch, batch * one_ / Median(ours));
     if (batch == 1 && read_limit_ > 0.0) {
       Share("engine.stream_limit_share", StepBytes(context) * Median(ours) / read_limit_, "context",
             shown);
@@ -412,6 +413,26 @@ class EngineBench {
     }
   }
 
+  void StepCostRatio(uint32_t batch, double ratio) const {
+    if (options_.json) {
+      JsonLine("engine.step_cost_ratio", ratio, "ratio").Param("batch", batch).Print();
+    } else {
+      std::printf("%38sR(%u) = %.2f steps of one sequence\n", "", batch, ratio);
+    }
+  }
+
+  static void AddPoints(PlotPanel* panel, double x, const std::vector<double>& ours,
+                        const std::vector<double>& theirs) {
+    panel->lines[0].points.emplace_back(x, Median(ours));
+    if (!theirs.empty()) panel->lines[1].points.emplace_back(x, Median(theirs));
+  }
+
+  bool WritePlot() const {
+    if (options_.plot.empty()) return true;
+    return WriteSvgPlot(options_.plot, {prefill_plot_, decode_plot_}) ||
+           Failed("--plot: writing the file");
+  }
+
   EngineBenchOptions options_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvArena> arena_;
@@ -422,7 +443,10 @@ class EngineBench {
   double read_limit_ = 0.0;
   double product_limit_ = 0.0;
   double one_ = 0.0;
-  double eight_ = 0.0;
+  PlotPanel prefill_plot_{"Prefill", "tokens of the prompt", "tokens/s",
+                          {{"KAIROS", {}}, {"llama.cpp", {}}}};
+  PlotPanel decode_plot_{"Decode, one sequence", "tokens before (64 and fewer: 64)", "tokens/s",
+                         {{"KAIROS", {}}, {"llama.cpp", {}}}};
 };
 
 }  // namespace

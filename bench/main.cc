@@ -104,6 +104,8 @@ CLI::App* AddEngine(CLI::App* app, kairos::EngineBenchOptions* engine) {
       ->add_option("--arrival", engine->arrival,
                    "tokens of a prompt that arrives while 8 decode, default 6000; 0: skip")
       ->check(CLI::Range(0, 16384));
+  command->add_option("--plot", engine->plot,
+                      "SVG file of throughput by tokens, ours and the peer's");
   command->add_flag("--json", engine->json, "JSON lines on stdout");
   command->add_flag("--quick", engine->quick, "small inputs, as a test of the bench itself");
   AddPeer(command, &engine->peer);
