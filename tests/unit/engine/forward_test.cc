@@ -60,6 +60,14 @@ std::vector<Case> Cases() {
   other.kv_heads = 1;
   other.head_dim = 64;
   cases.push_back({"q8_0_llama3", other, Fidelity::kDefault, 3e-2});
+  TinyShape odd = quantised;  // no width is a multiple of a panel's 16 rows times the threads
+  odd.hidden = 96;
+  odd.feed_forward = 224;
+  odd.heads = odd.kv_heads = 1;
+  odd.head_dim = 96;
+  odd.vocabulary = 277;
+  odd.separate_head = true;
+  cases.push_back({"one_head_odd_widths", odd, Fidelity::kDefault, 3e-2});
   TinyShape q4_0 = quantised;
   q4_0.matrix_type = 2;
   q4_0.kv_heads = 4;
