@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares kairos-tokenize with other tokenizers on many texts and reports how many agree.
 
-References: `tokenizers` (built from the GGUF file's own tokens and merges) and, where it is
-installed, llama-cpp-python. Needs the packages gguf and tokenizers.
+References: `tokenizers`, or for SentencePiece's vocabularies `sentencepiece` (both given the GGUF
+file's own tokens), and, where it is installed, llama-cpp-python. Needs the packages gguf and
+tokenizers, or sentencepiece and protobuf.
 Usage: check_tokenizer.py --binary build/kairos-tokenize --model M.gguf [--data FOLDER] [--random N]
 """
 import argparse
@@ -13,8 +14,9 @@ import random
 import subprocess
 import sys
 
-from tokenizer_references import (HARD_TEXTS, every_code_point, llama_cpp_reference, random_texts,
-                                  tokenizers_reference)
+from tokenizer_references import (HARD_TEXTS, SPM_TEXTS, every_code_point, gguf_vocabulary,
+                                  known_differences, random_texts, references_of,
+                                  vocabulary_texts)
 
 
 def kairos_ids(binary, model, texts, special):
@@ -41,8 +43,8 @@ def data_texts(folder):
     return sorted(texts)
 
 
-def compare(name, texts, special, arguments, references):
-    """One line per reference; returns how many texts differ without a dropped byte."""
+def compare(name, texts, special, arguments, references, is_known):
+    """One line per reference; returns how many texts differ without a dropped byte or a reason."""
     print("%s, special tokens %s: %d texts" % (name, "on" if special else "off", len(texts)))
     ours, dropped = kairos_ids(arguments.binary, arguments.model, texts, special)
     total = 0
@@ -50,12 +52,14 @@ def compare(name, texts, special, arguments, references):
         theirs = reference(texts, special)
         differ = [i for i in range(len(texts)) if ours[i] != theirs[i]]
         lossy = [i for i in differ if dropped[i]]
-        print("    %s: %d equal, %d differ (%d of them have dropped bytes); %d tokens" %
-              (label, len(texts) - len(differ), len(differ), len(lossy), sum(map(len, ours))))
-        for i in differ[:arguments.show]:
+        known = [i for i in differ if not dropped[i] and is_known(label, texts[i], special)]
+        print("    %s: %d equal, %d differ (%d of them have dropped bytes, %d are known); "
+              "%d tokens" % (label, len(texts) - len(differ), len(differ), len(lossy), len(known),
+                             sum(map(len, ours))))
+        for i in sorted(set(differ) - set(known))[:arguments.show]:
             print("      %r\n        ours   %s\n        theirs %s" % (texts[i][:200], ours[i][:40],
                                                                     theirs[i][:40]))
-        total += len(differ) - len(lossy)
+        total += len(differ) - len(lossy) - len(known)
     return total
 
 
@@ -69,25 +73,29 @@ def main():
     parser.add_argument("--show", type=int, default=5)
     arguments = parser.parse_args()
 
-    references = [("tokenizers", tokenizers_reference(arguments.model))]
-    llama = llama_cpp_reference(arguments.model)
-    if llama:
-        references.append(("llama.cpp", llama))
-    else:
+    vocabulary = gguf_vocabulary(arguments.model)
+    references = references_of(arguments.model)
+    if "llama.cpp" not in dict(references):
         print("llama-cpp-python is not installed: that comparison is skipped")
+    is_known = known_differences(vocabulary)
 
     differ = 0
-    for special in (0, 1):
-        differ += compare("hard cases", HARD_TEXTS, special, arguments, references)
-    if arguments.data:
-        texts = data_texts(arguments.data)
+
+    def compare_both(name, texts):
+        nonlocal differ
         for special in (0, 1):
-            differ += compare("data", texts, special, arguments, references)
-    texts = random_texts(random.Random(arguments.seed), arguments.random)
-    for special in (0, 1):
-        differ += compare("random, seed %d" % arguments.seed, texts, special, arguments, references)
+            differ += compare(name, texts, special, arguments, references, is_known)
+    is_spm = vocabulary["model"] == "llama"
+    compare_both("hard cases", HARD_TEXTS + (SPM_TEXTS if is_spm else []))
+    if arguments.data:
+        compare_both("data", data_texts(arguments.data))
+    source = random.Random(arguments.seed)
+    compare_both("random, seed %d" % arguments.seed, random_texts(source, arguments.random))
+    if is_spm:
+        compare_both("random tokens, seed %d" % arguments.seed,
+                     vocabulary_texts(source, arguments.random, vocabulary))
     # Informative: libraries know different Unicode versions.
-    compare("every code point", every_code_point(), 0, arguments, references)
+    compare("every code point", every_code_point(), 0, arguments, references, is_known)
     print("differences that count: %d" % differ)
     return 1 if differ else 0
 

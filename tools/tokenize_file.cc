@@ -37,7 +37,7 @@ int Run(const char* path) {
       return 1;
     }
     const auto before = std::clock();
-    const EncodeResult result = (*tokenizer)->Encode(text, special != 0);
+    const EncodeResult result = (*tokenizer)->Encode(text, special != 0, TextPlace::kStart);
     spent += std::clock() - before;
     bytes += length;
     std::printf("%llu", static_cast<unsigned long long>(result.dropped_bytes));

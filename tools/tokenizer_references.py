@@ -1,5 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reference tokenizers and texts for check_tokenizer.py and make_tokenizer_goldens.py."""
+"""Reference tokenizers and texts for check_tokenizer.py and make_tokenizer_goldens.py.
+
+Byte-level vocabularies are compared with the package `tokenizers`, SentencePiece's with the package
+`sentencepiece` (which needs `protobuf` to be given a vocabulary), both with llama.cpp.
+"""
+import functools
+
+SPACE_MARK = "\u2581"
+NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6  # of tokenizer.ggml.token_type
 
 # Own texts, one difficulty each.
 HARD_TEXTS = [
@@ -43,6 +51,20 @@ HARD_TEXTS = [
     "\u00c4\u00d6\u00dc\u00e4\u00f6\u00fc\u00df", "\u01c5\u02b0\u1d2c", "\u2170\u2188",
     "\u00aa\u00ba", "\u212b\u2126", "ab" * 300, "\u6d4b" * 100, "ha" * 50 + "!", "x \n", "x\n ",
     " \t \n x", "\r\r\n\n\ty",
+]
+
+# More of what SentencePiece's vocabularies find difficult.
+SPM_TEXTS = [
+    "<bos>", "<eos>hi", "<s>", "</s>", "a</s>b", "<unk>", "<pad>x", "<0x0A>", "<0x41>bc", "<0x0a>",
+    "<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n", "<start_of_turn>",
+    "<end_of_turn", " <end_of_turn> ", "x<end_of_turn>y", "<start_of_image>",
+    "<table><tr><td>1</td></tr></table>", "a ></b> > </i>", "<unused0>", "[multimodal]",
+    "[INST] hi [/INST]", "hello", " hello", "  hello", "hello ", "hello  ", "x" + " " * 31 + "y",
+    "x" + " " * 32 + "y", "x" + " " * 95, "\n" * 31, "\n" * 32 + "x", "\t" * 40, " \t \t",
+    "\n \n  \n", "caf\u00e9 \U0001d7d8", "\ue000\ue001", "\U0001f9d1\U0001f3fd\u200d\U0001f680 ok",
+    "\U000f0000", "\u9f98\u9750", "\u2581", "\u2581\u2581", "a\u2581b", " \u2581 x", "\u2581" * 9,
+    "a high" + " high" * 9, "<|user|>hi<|end|>", "<|user|> hi <|end|>  ", "a<note>b",
+    "<note><note>  b", "<|user|", "a<|end|>b c",
 ]
 
 OWN_SENTENCES = [
@@ -93,28 +115,40 @@ def random_texts(random, count):
     return texts
 
 
+def vocabulary_texts(random, count, vocabulary):
+    """Texts of random tokens: pieces that meet others than they were trained to."""
+    plain = [text for text, kind in zip(vocabulary["tokens"], vocabulary["token_type"])
+             if kind in (NORMAL, USER_DEFINED)]
+    return ["".join(random.choice(plain) for _ in range(random.randrange(1, 12)))
+            .replace(SPACE_MARK, " ") for _ in range(count)]
+
+
 def every_code_point():
     """Each code point between letters, so that its class shows in the pieces."""
     return ["a %cb  %c1" % (c, c) for c in range(0x110000)
             if not 0xD800 <= c < 0xE000 and (c < 0x32000 or c >= 0xE0000) and c < 0xE0200]
 
 
+@functools.lru_cache(maxsize=1)
 def gguf_vocabulary(path):
+    """What the metadata of a GGUF file says of its tokenizer, by the ends of the keys."""
     from gguf import GGUFReader
-    fields = GGUFReader(path).fields
-    return tuple(fields["tokenizer.ggml." + key].contents()
-                 for key in ("tokens", "token_type", "merges", "pre"))
+    start = "tokenizer.ggml."
+    return {key[len(start):]: field.contents()
+            for key, field in GGUFReader(path).fields.items() if key.startswith(start)}
 
 
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 # The rule of Llama 3, with the most number characters of one piece.
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,%d}|"
           r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 
-def tokenizers_reference(path):
+def tokenizers_reference(vocabulary):
     """Function (texts, special) -> ids, of the `tokenizers` package."""
     from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
-    tokens, kinds, merges, pre = gguf_vocabulary(path)
+    tokens, kinds, merges, pre = (vocabulary[key]
+                                  for key in ("tokens", "token_type", "merges", "pre"))
 
     def build(special):
         model = models.BPE({text: i for i, text in enumerate(tokens)},
@@ -124,6 +158,12 @@ def tokenizers_reference(path):
         byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
         if pre == "gpt-2":
             tokenizer.pre_tokenizer = byte_level
+        elif pre == "default":
+            rules = [Regex(r"[\p{P}\$\+<=>\^~\|]+"), Regex(GPT2), Regex(r"\p{N}+"),
+                     Regex("[0-9][0-9][0-9]")]
+            tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+                [pre_tokenizers.Split(rule, "isolated") for rule in rules] +
+                [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
         elif pre in ("llama-bpe", "qwen2"):
             rule = Regex(LLAMA3 % (3 if pre == "llama-bpe" else 1))
             tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
@@ -132,7 +172,7 @@ def tokenizers_reference(path):
         else:
             isolate = pre_tokenizers.Split(Regex(r"\p{N}"), "isolated")
             tokenizer.pre_tokenizer = pre_tokenizers.Sequence([isolate, byte_level])
-        wanted = (3, 4) if special else (4,)
+        wanted = (CONTROL, USER_DEFINED) if special else (USER_DEFINED,)
         tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True)
                                       for text, kind in zip(tokens, kinds) if kind in wanted])
         return tokenizer
@@ -143,6 +183,74 @@ def tokenizers_reference(path):
         rows = built[special].encode_batch(texts, add_special_tokens=False)
         return [row.ids for row in rows]
     return encode
+
+
+def sentencepiece_reference(vocabulary):
+    """The same of the `sentencepiece` package. It has no parsing of special tokens: where they are
+    asked for they count as user-defined, which are found in any text."""
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+
+    def build(special):
+        model = sentencepiece_model_pb2.ModelProto()
+        model.trainer_spec.model_type = model.trainer_spec.BPE
+        model.trainer_spec.byte_fallback = BYTE in vocabulary["token_type"]
+        for key, name in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
+            token = vocabulary.get(name + "_token_id", -1)
+            setattr(model.trainer_spec, key + "_id", token)
+            if token >= 0:
+                setattr(model.trainer_spec, key + "_piece", vocabulary["tokens"][token])
+        model.normalizer_spec.name = "identity"
+        model.normalizer_spec.add_dummy_prefix = bool(vocabulary.get("add_space_prefix", True))
+        model.normalizer_spec.remove_extra_whitespaces = False
+        unknown = vocabulary["unknown_token_id"]
+        for i, (text, score, kind) in enumerate(zip(vocabulary["tokens"], vocabulary["scores"],
+                                                    vocabulary["token_type"])):
+            if i == unknown:
+                kind = 2
+            elif kind == CONTROL and special:
+                kind = USER_DEFINED
+            model.pieces.add(piece=text.replace(" ", SPACE_MARK), score=score, type=kind)
+        return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+
+    built = {0: build(False), 1: build(True)}
+
+    def encode(texts, special):
+        return built[special].encode(texts)
+    return encode
+
+
+def references_of(path):
+    """[(label, function)] for the vocabulary of a GGUF file."""
+    vocabulary = gguf_vocabulary(path)
+    if vocabulary["model"] == "llama":
+        found = [("sentencepiece", sentencepiece_reference(vocabulary))]
+    else:
+        found = [("tokenizers", tokenizers_reference(vocabulary))]
+    llama = llama_cpp_reference(path)
+    return found + ([("llama.cpp", llama)] if llama else [])
+
+
+def known_differences(vocabulary):
+    """Function (label, text, special): whether the reference is known to leave the way in which the
+    vocabulary was made."""
+    if vocabulary["model"] != "llama":
+        return lambda label, text, special: False
+    kinds = list(zip(vocabulary["tokens"], vocabulary["token_type"]))
+    # llama.cpp counts this one as a control token, whatever the file says.
+    end_is_tag = ("</s>", USER_DEFINED) in kinds
+    user_defined = [text for text, kind in kinds if kind == USER_DEFINED]
+    special_tokens = [text for text, kind in kinds if kind in (2, CONTROL)] + user_defined
+    leads = vocabulary.get("add_space_prefix", True)
+
+    def is_known(label, text, special):
+        if label == "llama.cpp":
+            # It looks for user-defined tokens before it takes the mark for a space.
+            return SPACE_MARK in text or end_is_tag and "</s>" in text
+        # This one leads the whole text with a space and no more, and cannot be asked for <unk>.
+        found = special_tokens if special else user_defined
+        return special and "<unk>" in text or leads and any(token in text for token in found)
+    return is_known
 
 
 def llama_cpp_reference(path):

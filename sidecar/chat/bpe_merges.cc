@@ -103,8 +103,8 @@ size_t BpeMerges::ApplyLong(std::span<TokenId> tokens, BpeScratch& scratch) cons
     const auto index = static_cast<uint32_t>(queue.back());
     const auto rank = static_cast<uint32_t>(queue.back() >> 32);
     queue.pop_back();
-    // A rank names one pair of tokens: where it is no longer the symbol's own, a neighbour has
-    // changed or the symbol was merged away, and the entry is void.
+    // Where the rank is no longer the symbol's own, a neighbour has changed or the symbol was
+    // merged away, and the entry is void. Where it is, the pair that is there now has that rank.
     BpeScratch::Symbol& symbol = symbols[index];
     if (symbol.rank != rank) continue;
     BpeScratch::Symbol& gone = symbols[symbol.next];

@@ -15,7 +15,8 @@ namespace kairos {
 // Stands for a byte that has no token. It never merges, so text on its two sides stays apart.
 inline constexpr TokenId kNoToken = -1;
 
-// Working memory of BpeMerges::Apply, kept between pieces so that it is not allocated for each.
+// Working memory of BpeMerges::Apply and its users, kept between pieces so that it is not allocated
+// for each.
 struct BpeScratch {
   struct Symbol {
     TokenId token;
@@ -25,6 +26,7 @@ struct BpeScratch {
   };
   std::vector<Symbol> symbols;
   std::vector<uint64_t> queue;  // binary heap of rank << 32 | index, smallest first
+  std::vector<TokenId> tokens;  // the users': what a piece is before it is merged
 };
 
 class BpeMerges {
@@ -41,7 +43,8 @@ class BpeMerges {
   // Room for `count` merges.
   explicit BpeMerges(size_t count);
 
-  // False when the pair is already there. At most `count` calls. Tokens are not negative.
+  // False when the pair is already there. At most `count` calls. Tokens are not negative; pairs may
+  // have equal ranks.
   bool Insert(TokenId left, TokenId right, Merge merge);
   Merge Find(TokenId left, TokenId right) const;
 

@@ -51,8 +51,8 @@ size_t EndOf(const MarkedText& text, size_t index) {
 class TemplateRenderer : public ChatRenderer {
  public:
   Status Load(const std::string& source, const std::string& bos, const std::string& eos,
-              std::string* error) {
-    format_ = &FallbackFormatOf(source);
+              std::string* error, const HasToken& has_token) {
+    format_ = &FallbackFormatOf(source, has_token);
     has_template_ = !source.empty();
     if (!has_template_) return Status();
     if (!template_.Parse(source, bos, eos, error)) return Refuse("chat template does not parse");
@@ -258,9 +258,10 @@ class TemplateRenderer : public ChatRenderer {
 Result<std::unique_ptr<ChatRenderer>> ChatRenderer::Create(const std::string& template_source,
                                                            const std::string& bos,
                                                            const std::string& eos,
-                                                           std::string* error) {
+                                                           std::string* error,
+                                                           const HasToken& has_token) {
   auto renderer = std::make_unique<TemplateRenderer>();
-  KAIROS_RETURN_IF_ERROR(renderer->Load(template_source, bos, eos, error));
+  KAIROS_RETURN_IF_ERROR(renderer->Load(template_source, bos, eos, error, has_token));
   return std::unique_ptr<ChatRenderer>(std::move(renderer));
 }
 

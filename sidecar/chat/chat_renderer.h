@@ -46,11 +46,12 @@ struct RenderedPrompt {
 
 class ChatRenderer {
  public:
-  // `template_source` may be empty: then the built-in ChatML formatter serves.
+  // `template_source` may be empty: then a built-in format serves (FallbackFormatOf).
   // bos/eos texts are what the template sees as bos_token and eos_token.
   static Result<std::unique_ptr<ChatRenderer>> Create(const std::string& template_source,
                                                       const std::string& bos,
-                                                      const std::string& eos, std::string* error);
+                                                      const std::string& eos, std::string* error,
+                                                      const HasToken& has_token = {});
   virtual ~ChatRenderer() = default;
   // INVALID_ARGUMENT with KAIROS_DETAIL_TEMPLATE when the template refuses (raise_exception) or
   // runs out of budget; *error has its words.

@@ -14,9 +14,13 @@ constexpr FallbackFormat kFormats[] = {
 
 }  // namespace
 
-const FallbackFormat& FallbackFormatOf(std::string_view template_source) {
+const FallbackFormat& FallbackFormatOf(std::string_view template_source,
+                                       const HasToken& has_token) {
   for (const FallbackFormat& format : kFormats) {
     if (template_source.find(format.marker) != std::string_view::npos) return format;
+  }
+  for (const FallbackFormat& format : kFormats) {
+    if (has_token && has_token(format.marker)) return format;
   }
   return kFormats[0];
 }

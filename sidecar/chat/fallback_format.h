@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "sidecar/chat/jinja/conversation.h"
+#include "sidecar/chat/tokenizer.h"
 
 namespace kairos {
 
 struct FallbackFormat {
   std::string_view name;
-  std::string_view marker;  // a template that contains it belongs to this family
+  std::string_view marker;  // what contains it, template or vocabulary, belongs to this family
   std::string_view open;
   std::string_view after_role;
   std::string_view close;
@@ -24,8 +25,9 @@ struct FallbackFormat {
   bool has_system = true;      // otherwise system text goes in as a user turn
 };
 
-// The family of a template by its markers; ChatML for an empty or unknown one.
-const FallbackFormat& FallbackFormatOf(std::string_view template_source);
+// The family of a template by its markers; of an empty or unknown one that which the vocabulary has
+// tokens for, so that replies can end; else ChatML.
+const FallbackFormat& FallbackFormatOf(std::string_view template_source, const HasToken& has_token);
 
 // Appends `added` turns to *out and each one's end to *ends. `closes_assistant`: the text starts
 // with what ends an assistant turn that is already there.

@@ -3,6 +3,8 @@
 // piece.
 #include "sidecar/chat/pre_tokenizer.h"
 
+#include <utf8proc.h>
+
 #include <cstdint>
 
 #include "base/utf8.h"
@@ -146,7 +148,63 @@ size_t ScanLlama3(std::string_view text, size_t begin) {
   return line_ends != 0 ? line_ends : SpacePieceEnd(text, begin, false);
 }
 
+// Punctuation, and the symbols that are cut out with it.
+bool IsMark(std::string_view text, size_t position) {
+  constexpr std::string_view kSymbols = "$+<=>^|~";
+  const uint32_t code_point = DecodeUtf8(text, position).code_point;
+  if (code_point < 0x80 && kSymbols.find(text[position]) != std::string_view::npos) return true;
+  const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(code_point));
+  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+}
+
+bool StartsWithThreeDigits(std::string_view text) {
+  return text.size() >= 3 &&
+         text.substr(0, 3).find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// Numbers from `begin` on: three digits, or all up to the next three.
+size_t NumberPieceEnd(std::string_view text, size_t begin) {
+  if (StartsWithThreeDigits(text.substr(begin))) return begin + 3;
+  size_t end = begin;
+  while (end < text.size() && !StartsWithThreeDigits(text.substr(end))) {
+    const Character character = CharacterAt(text, end);
+    if (character.kind != CharacterClass::kNumber) break;
+    end = character.end;
+  }
+  return end;
+}
+
+// The rule for files that name none of the published ones. Marks are cut out, and then numbers; to
+// what is between, the rule of GPT-2, the text ends there.
+size_t ScanDefault(std::string_view text, size_t begin) {
+  size_t end = begin;
+  while (end < text.size() && IsMark(text, end)) end = CharacterAt(text, end).end;
+  if (end != begin) return end;
+  const Character first = CharacterAt(text, begin);
+  if (first.kind == CharacterClass::kNumber) return NumberPieceEnd(text, begin);
+  const auto run_end = [&](const Character& from) {
+    size_t at = from.end;
+    while (at < text.size() && !IsMark(text, at)) {
+      const Character character = CharacterAt(text, at);
+      if (character.kind != from.kind) break;
+      at = character.end;
+    }
+    return at;
+  };
+  if (first.kind != CharacterClass::kSpace) return run_end(first);
+  if (text[begin] == ' ' && first.end < text.size() && !IsMark(text, first.end)) {
+    const Character second = CharacterAt(text, first.end);
+    if (second.kind == CharacterClass::kLetter || second.kind == CharacterClass::kOther) {
+      return run_end(second);
+    }
+  }
+  const size_t spaces = RunEnd(text, begin, CharacterClass::kSpace);
+  if (spaces < text.size() && IsMark(text, spaces)) return spaces;
+  return SpacePieceEnd(text, begin, false);
+}
+
 constexpr PreTokenizer kPreTokenizers[] = {
+    {"default", ScanDefault, false, false},
     {"gpt-2", ScanGpt2<false>, false, false},
     {"smollm", ScanGpt2<true>, false, false},
     {"starcoder", ScanGpt2<true>, false, false},

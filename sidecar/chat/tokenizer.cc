@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte-level BPE. What a piece of text becomes depends on that piece alone, so the pieces that
-// become one token are found out at Create and looked up whole; merging is left for the others.
+// Finds special tokens and gives the text between them to the encoder of the vocabulary's kind.
 #include "sidecar/chat/tokenizer.h"
 
 #include <algorithm>
-#include <array>
-#include <unordered_map>
 #include <utility>
 
-#include "sidecar/chat/bpe_merges.h"
-#include "sidecar/chat/piece_index.h"
-#include "sidecar/chat/pre_tokenizer.h"
+#include "sidecar/chat/byte_encoder.h"
 #include "sidecar/chat/special_tokens.h"
+#include "sidecar/chat/spm_encoder.h"
+#include "sidecar/chat/text_encoder.h"
+#include "sidecar/chat/token_table.h"
 #include "sidecar/chat/vocabulary.h"
 
 namespace kairos {
@@ -21,181 +19,125 @@ namespace {
 constexpr std::string_view kEndTexts[] = {"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>",
                                           "<end_of_turn>"};
 
-// An unknown-token is special like a control token: text can only name it where it is trusted.
-bool IsControlKind(TokenKind kind) {
-  return kind == TokenKind::kControl || kind == TokenKind::kUnknown;
-}
+constexpr struct VocabularyKind {
+  std::string_view model;  // value of tokenizer.ggml.model
+  TokenReader read;
+  MakeTextEncoder make;
+} kKinds[] = {{"gpt2", ReadByteLevelToken, MakeByteEncoder},
+              {"llama", ReadSpmToken, MakeSpmEncoder}};
 
-Status Unsound(std::string* error, std::string words) {
-  *error = std::move(words);
-  return Status(Code::kInvalidArgument, "the model's vocabulary is not sound");
-}
+// The texts of spans as one.
+struct JoinedText {
+  struct Range {
+    size_t begin;
+    size_t end;
+  };
+  std::string text;
+  std::vector<Range> trusted;  // neighbours joined
+  std::vector<size_t> folds;   // in `text`: the spaces that were `mark_bytes` long
+  size_t mark_bytes = 0;
 
-std::string Entry(const char* key, size_t index) {
-  return "tokenizer.ggml." + std::string(key) + "[" + std::to_string(index) + "]";
-}
+  // `mark` is read as a space; a mark that two spans share is none.
+  void Append(const TextSpan& span, std::string_view mark) {
+    const size_t begin = text.size();
+    for (size_t at = 0; at < span.text.size();) {
+      const size_t found = mark.empty() ? std::string::npos : span.text.find(mark, at);
+      const size_t end = std::min(found, span.text.size());
+      text.append(span.text, at, end - at);
+      at = end + mark.size();
+      if (end == span.text.size()) break;
+      folds.push_back(text.size());
+      text += ' ';
+    }
+    mark_bytes = mark.size();
+    if (!span.trusted) return;
+    if (!trusted.empty() && trusted.back().end == begin) {
+      trusted.back().end = text.size();
+    } else {
+      trusted.push_back({begin, text.size()});
+    }
+  }
 
-// Text from trusted spans, neighbours joined.
-struct TrustedRange {
-  size_t begin;
-  size_t end;
+  // Places in `text`, ascending, to those in the spans.
+  void Unfold(std::vector<uint64_t>* places) const {
+    size_t before = 0;
+    for (uint64_t& place : *places) {
+      while (before < folds.size() && folds[before] < place) ++before;
+      place += before * (mark_bytes - 1);
+    }
+  }
 };
 
-class ByteLevelTokenizer final : public Tokenizer {
+class VocabularyTokenizer final : public Tokenizer {
  public:
-  explicit ByteLevelTokenizer(const Vocabulary& vocabulary)
-      : merges_(vocabulary.merges.size()), kinds_(vocabulary.kinds) {}
-
   // Everything that can be wrong with a vocabulary is found here.
   Status Load(const Vocabulary& vocabulary, std::string* error);
 
-  EncodeResult Encode(std::span<const TextSpan> spans) const override;
+  EncodeResult Encode(std::span<const TextSpan> spans, TextPlace place) const override;
   std::string_view TokenBytes(TokenId token, bool special) const override {
-    if (!IsInRange(token) || (!special && IsControlKind(kinds_[token]))) return {};
-    return std::string_view(bytes_).substr(offsets_[token], offsets_[token + 1] - offsets_[token]);
+    if (!tokens_.IsInRange(token) || (!special && tokens_.IsControl(token))) return {};
+    return tokens_.BytesOf(token);
   }
-  uint32_t vocabulary_size() const override { return static_cast<uint32_t>(kinds_.size()); }
+  uint32_t vocabulary_size() const override { return static_cast<uint32_t>(tokens_.size()); }
   bool IsControl(TokenId token) const override {
-    return IsInRange(token) && IsControlKind(kinds_[token]);
+    return tokens_.IsInRange(token) && tokens_.IsControl(token);
   }
   bool IsEndOfGeneration(TokenId token) const override {
-    return IsInRange(token) && ends_generation_[token];
+    return tokens_.IsInRange(token) && ends_generation_[static_cast<size_t>(token)];
   }
   TokenId bos() const override { return bos_; }
   TokenId eos() const override { return eos_; }
   bool adds_bos() const override { return adds_bos_; }
+  bool adds_space() const override { return encoder_->adds_space(); }
 
  private:
-  using TokensByText = std::unordered_map<std::string_view, TokenId>;
+  void FindSpecialTokens();
+  Status LoadIds(const Vocabulary& vocabulary, const TokenTable::TokensByText& by_text,
+                 std::string* error);
+  void EncodeGap(std::string_view text, uint64_t begin, bool led_by_space, BpeScratch& scratch,
+                 EncodeResult* result) const;
 
-  bool IsInRange(TokenId token) const {
-    return token >= 0 && static_cast<size_t>(token) < kinds_.size();
-  }
-  Status LoadTokens(const Vocabulary& vocabulary, TokensByText* by_text, std::string* error);
-  Status LoadMerges(const Vocabulary& vocabulary, const TokensByText& by_text, std::string* error);
-  Status LoadIds(const Vocabulary& vocabulary, const TokensByText& by_text, std::string* error);
-  void IndexPieces();
-  void EncodeText(std::string_view text, BpeScratch& scratch, EncodeResult* result) const;
-  void MergePiece(std::string_view piece, BpeScratch& scratch, EncodeResult* result) const;
-
-  const PreTokenizer* pre_tokenizer_ = nullptr;
-  std::string bytes_;              // of all tokens, one after the other
-  std::vector<uint64_t> offsets_;  // [tokens + 1] into bytes_
-  std::array<TokenId, 256> byte_tokens_{};
-  BpeMerges merges_;
-  PieceIndex pieces_;
+  TokenTable tokens_;
+  std::unique_ptr<TextEncoder> encoder_;
   SpecialTokens special_tokens_;
-  std::vector<TokenKind> kinds_;
   std::vector<bool> ends_generation_;
   TokenId bos_ = kNoToken;
   TokenId eos_ = kNoToken;
   bool adds_bos_ = false;
 };
 
-Status ByteLevelTokenizer::Load(const Vocabulary& vocabulary, std::string* error) {
-  if (vocabulary.model != "gpt2") {
-    *error = "tokenizer.ggml.model is '" + std::string(vocabulary.model) + "'; known: gpt2";
+Status VocabularyTokenizer::Load(const Vocabulary& vocabulary, std::string* error) {
+  const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& known) {
+    return known.model == vocabulary.model;
+  });
+  if (kind == std::end(kKinds)) {
+    *error = "tokenizer.ggml.model is '" + std::string(vocabulary.model) + "'; known: ";
+    for (const VocabularyKind& known : kKinds) {
+      *error += (&known == kKinds ? "" : ", ") + std::string(known.model);
+    }
     return Status(Code::kUnimplemented, "the model's kind of tokenizer is not known");
   }
-  pre_tokenizer_ = FindPreTokenizer(vocabulary.pre);
-  if (pre_tokenizer_ == nullptr) {
-    *error = "tokenizer.ggml.pre is '" + std::string(vocabulary.pre) +
-             "'; known: " + PreTokenizerNames();
-    return Status(Code::kUnimplemented, "the model's pre-tokenizer is not known");
-  }
-  TokensByText by_text;
-  KAIROS_RETURN_IF_ERROR(LoadTokens(vocabulary, &by_text, error));
-  KAIROS_RETURN_IF_ERROR(LoadMerges(vocabulary, by_text, error));
-  KAIROS_RETURN_IF_ERROR(LoadIds(vocabulary, by_text, error));
-  IndexPieces();
-  return Status();
+  TokenTable::TokensByText by_text;
+  KAIROS_RETURN_IF_ERROR(tokens_.Load(vocabulary, kind->read, &by_text, error));
+  KAIROS_ASSIGN_OR_RETURN(encoder_, kind->make(vocabulary, tokens_, by_text, error));
+  FindSpecialTokens();
+  return LoadIds(vocabulary, by_text, error);
 }
 
-Status ByteLevelTokenizer::LoadTokens(const Vocabulary& vocabulary, TokensByText* by_text,
-                                      std::string* error) {
-  const size_t count = vocabulary.tokens.size();
-  if (count == 0 || count > kVocabularyTokensMax) {
-    return Unsound(error, "tokenizer.ggml.tokens has " + std::to_string(count) +
-                              " entries; the limit is 1 to " +
-                              std::to_string(kVocabularyTokensMax));
-  }
-  if (kinds_.size() != count) {
-    return Unsound(error, "tokenizer.ggml.token_type has " + std::to_string(kinds_.size()) +
-                              " entries for " + std::to_string(count) + " tokens");
-  }
-  byte_tokens_.fill(kNoToken);
-  by_text->reserve(count);
-  offsets_.reserve(count + 1);
-  offsets_.push_back(0);
-  for (size_t i = 0; i < count; ++i) {
-    const std::string_view text = vocabulary.tokens[i];
-    const auto token = static_cast<TokenId>(i);
-    if (text.empty()) return Unsound(error, Entry("tokens", i) + " is empty");
-    const auto [found, added] = by_text->emplace(text, token);
-    if (!added) {
-      return Unsound(error, Entry("tokens", i) + " is the same as [" +
-                                std::to_string(found->second) + "]");
-    }
-    const bool is_plain = kinds_[i] == TokenKind::kNormal || kinds_[i] == TokenKind::kByte;
-    // Added tokens that a converter left marked as normal may be written in raw text.
-    if (!is_plain || !AppendStandInBytes(text, &bytes_)) bytes_ += text;
-    if (is_plain && bytes_.size() == offsets_.back() + 1) {
-      byte_tokens_[static_cast<uint8_t>(bytes_.back())] = token;
-    }
-    offsets_.push_back(bytes_.size());
-  }
+void VocabularyTokenizer::FindSpecialTokens() {
   std::vector<SpecialToken> special;
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < tokens_.size(); ++i) {
     const auto token = static_cast<TokenId>(i);
-    const bool is_control = IsControlKind(kinds_[i]);
-    if (!is_control && kinds_[i] != TokenKind::kUserDefined) continue;
-    special.push_back({TokenBytes(token, true), token, is_control});
+    const bool is_control = tokens_.IsControl(token);
+    if (!is_control && tokens_.KindOf(token) != TokenKind::kUserDefined) continue;
+    special.push_back({tokens_.BytesOf(token), token, is_control});
   }
   special_tokens_ = SpecialTokens(std::move(special));
-  return Status();
 }
 
-Status ByteLevelTokenizer::LoadMerges(const Vocabulary& vocabulary, const TokensByText& by_text,
-                                      std::string* error) {
-  if (vocabulary.merges.empty()) {
-    return Unsound(error, "tokenizer.ggml.merges is missing, empty or not an array of strings");
-  }
-  if (vocabulary.merges.size() > kVocabularyTokensMax) {
-    return Unsound(error, "tokenizer.ggml.merges has " + std::to_string(vocabulary.merges.size()) +
-                              " entries; the limit is " + std::to_string(kVocabularyTokensMax));
-  }
-  std::string joined;
-  for (size_t i = 0; i < vocabulary.merges.size(); ++i) {
-    const std::string_view merge = vocabulary.merges[i];
-    const size_t space = merge.find(' ');
-    if (space == 0 || space == std::string_view::npos || space + 1 == merge.size() ||
-        merge.find(' ', space + 1) != std::string_view::npos) {
-      return Unsound(error, Entry("merges", i) + " is not two tokens with one space between");
-    }
-    joined.assign(merge.substr(0, space)).append(merge.substr(space + 1));
-    const auto left = by_text.find(merge.substr(0, space));
-    const auto right = by_text.find(merge.substr(space + 1));
-    const auto merged = by_text.find(joined);
-    if (left == by_text.end() || right == by_text.end() || merged == by_text.end()) {
-      return Unsound(error, Entry("merges", i) + (merged == by_text.end()
-                                                      ? " makes a token that does not exist"
-                                                      : " names a token that does not exist"));
-    }
-    // Otherwise text of a user could become one.
-    if (IsControl(left->second) || IsControl(right->second) || IsControl(merged->second)) {
-      return Unsound(error, Entry("merges", i) + " names or makes a control token");
-    }
-    const auto rank = static_cast<uint32_t>(i);
-    if (!merges_.Insert(left->second, right->second, {rank, merged->second})) {
-      return Unsound(error, Entry("merges", i) + " repeats an earlier entry");
-    }
-  }
-  return Status();
-}
-
-Status ByteLevelTokenizer::LoadIds(const Vocabulary& vocabulary, const TokensByText& by_text,
-                                   std::string* error) {
-  ends_generation_.assign(kinds_.size(), false);
+Status VocabularyTokenizer::LoadIds(const Vocabulary& vocabulary,
+                                    const TokenTable::TokensByText& by_text, std::string* error) {
+  ends_generation_.assign(tokens_.size(), false);
   const struct {
     const char* key;
     const std::optional<uint64_t>& id;
@@ -207,71 +149,42 @@ Status ByteLevelTokenizer::LoadIds(const Vocabulary& vocabulary, const TokensByT
              {"eom", vocabulary.eom, true, nullptr}};
   for (const auto& entry : ids) {
     if (!entry.id) continue;
-    if (*entry.id >= kinds_.size()) {
+    if (*entry.id >= tokens_.size()) {
       return Unsound(error, "tokenizer.ggml." + std::string(entry.key) + "_token_id is " +
                                 std::to_string(*entry.id) + "; the vocabulary has " +
-                                std::to_string(kinds_.size()) + " tokens");
+                                std::to_string(tokens_.size()) + " tokens");
     }
     if (entry.target != nullptr) *entry.target = static_cast<TokenId>(*entry.id);
     if (entry.ends_generation) ends_generation_[*entry.id] = true;
   }
   for (const std::string_view text : kEndTexts) {
     const auto found = by_text.find(text);
-    if (found != by_text.end() && IsControl(found->second)) ends_generation_[found->second] = true;
+    if (found != by_text.end() && tokens_.IsControl(found->second)) {
+      ends_generation_[static_cast<size_t>(found->second)] = true;
+    }
   }
-  adds_bos_ = vocabulary.adds_bos.value_or(pre_tokenizer_->adds_bos);
+  adds_bos_ = vocabulary.adds_bos.value_or(encoder_->adds_bos());
   if (adds_bos_ && bos_ == kNoToken) {
     return Unsound(error, "tokenizer.ggml.add_bos_token is set, but there is no bos_token_id");
   }
   return Status();
 }
 
-void ByteLevelTokenizer::IndexPieces() {
-  BpeScratch scratch;
-  EncodeResult result;
-  std::vector<TokenId> whole;
-  for (size_t i = 0; i < kinds_.size(); ++i) {
-    const auto token = static_cast<TokenId>(i);
-    if (kinds_[i] != TokenKind::kNormal) continue;
-    result.tokens.clear();
-    result.dropped_bytes = 0;
-    if (!pre_tokenizer_->ignores_merges) {
-      MergePiece(TokenBytes(token, true), scratch, &result);
-      if (result.dropped_bytes != 0 || result.tokens.size() != 1 || result.tokens[0] != token) {
-        continue;
-      }
-    }
-    whole.push_back(token);
-  }
-  pieces_ = PieceIndex(whole.size());
-  for (const TokenId token : whole) pieces_.Insert(TokenBytes(token, true), token);
-}
-
-EncodeResult ByteLevelTokenizer::Encode(std::span<const TextSpan> spans) const {
-  std::string joined;
-  std::vector<TrustedRange> trusted;
-  std::string_view text;
-  size_t end = 0;
+EncodeResult VocabularyTokenizer::Encode(std::span<const TextSpan> spans, TextPlace place) const {
+  const bool is_exact = place == TextPlace::kExact;
+  JoinedText joined;
   for (const TextSpan& span : spans) {
-    const size_t begin = end;
-    end += span.text.size();
-    if (spans.size() == 1) {
-      text = span.text;
-    } else {
-      joined += span.text;
-    }
-    if (!span.trusted) continue;
-    if (!trusted.empty() && trusted.back().end == begin) {
-      trusted.back().end = end;
-    } else {
-      trusted.push_back({begin, end});
-    }
+    joined.Append(span, is_exact ? std::string_view() : encoder_->space_mark());
   }
-  if (spans.size() != 1) text = joined;
+  const std::string_view text = joined.text;
+  const std::vector<JoinedText::Range>& trusted = joined.trusted;
 
   EncodeResult result;
   result.tokens.reserve(text.size() / 4 + 8);
+  result.begins.reserve(text.size() / 4 + 8);
   BpeScratch scratch;
+  const bool leads = encoder_->adds_space() && !is_exact;
+  bool led_by_space = leads && place == TextPlace::kStart;
   size_t gap = 0;  // where the text since the last special token begins
   size_t range = 0;
   for (size_t position = 0; position < text.size();) {
@@ -287,49 +200,38 @@ EncodeResult ByteLevelTokenizer::Encode(std::span<const TextSpan> spans) const {
       ++position;
       continue;
     }
-    EncodeText(text.substr(gap, position - gap), scratch, &result);
+    EncodeGap(text.substr(gap, position - gap), gap, led_by_space, scratch, &result);
     result.tokens.push_back(match->token);
+    result.begins.push_back(position);
     position += match->text.size();
     gap = position;
+    led_by_space = leads;
   }
-  EncodeText(text.substr(gap), scratch, &result);
+  EncodeGap(text.substr(gap), gap, led_by_space, scratch, &result);
+  joined.Unfold(&result.begins);
   return result;
 }
 
-void ByteLevelTokenizer::EncodeText(std::string_view text, BpeScratch& scratch,
-                                    EncodeResult* result) const {
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = pre_tokenizer_->scan(text, begin);
-    const std::string_view piece = text.substr(begin, end - begin);
-    const TokenId token = pieces_.Find(piece);
-    if (token != kNoToken) {
-      result->tokens.push_back(token);
-    } else {
-      MergePiece(piece, scratch, result);
-    }
-    begin = end;
-  }
-}
-
-void ByteLevelTokenizer::MergePiece(std::string_view piece, BpeScratch& scratch,
-                                    EncodeResult* result) const {
-  // A word beyond the limit of one call, a gigabyte, is cut there.
-  for (; !piece.empty(); piece.remove_prefix(std::min(piece.size(), BpeMerges::kSymbolsMax))) {
-    const std::string_view bytes = piece.substr(0, BpeMerges::kSymbolsMax);
-    const size_t start = result->tokens.size();
-    for (const char byte : bytes) {
-      result->tokens.push_back(byte_tokens_[static_cast<uint8_t>(byte)]);
-    }
-    const size_t kept = merges_.Apply(std::span(result->tokens).subspan(start), scratch);
-    result->tokens.resize(start + kept);
-    const auto first = result->tokens.begin() + static_cast<ptrdiff_t>(start);
-    const auto end = std::remove(first, result->tokens.end(), kNoToken);
-    result->dropped_bytes += static_cast<uint64_t>(result->tokens.end() - end);
-    result->tokens.erase(end, result->tokens.end());
+void VocabularyTokenizer::EncodeGap(std::string_view text, uint64_t begin, bool led_by_space,
+                                    BpeScratch& scratch, EncodeResult* result) const {
+  if (text.empty()) return;
+  if (!led_by_space) return encoder_->Encode(text, begin, scratch, result);
+  const size_t first = result->begins.size();
+  encoder_->Encode(" " + std::string(text), begin, scratch, result);
+  // The space is in front of the text, so all that begins behind it begins one earlier there.
+  for (size_t i = first; i < result->begins.size(); ++i) {
+    if (result->begins[i] > begin) --result->begins[i];
   }
 }
 
 }  // namespace
+
+std::string Tokenizer::Decode(std::span<const TokenId> tokens, TextPlace place) const {
+  std::string text;
+  for (const TokenId token : tokens) text += TokenBytes(token, true);
+  if (place == TextPlace::kStart && adds_space() && text.starts_with(' ')) text.erase(0, 1);
+  return text;
+}
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(const GgufFile& file, std::string* error) {
   KAIROS_ASSIGN_OR_RETURN(const Vocabulary vocabulary, ReadVocabulary(file, error));
@@ -338,7 +240,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(const GgufFile& file, std::
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(const Vocabulary& vocabulary,
                                                      std::string* error) {
-  auto tokenizer = std::make_unique<ByteLevelTokenizer>(vocabulary);
+  auto tokenizer = std::make_unique<VocabularyTokenizer>();
   KAIROS_RETURN_IF_ERROR(tokenizer->Load(vocabulary, error));
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }

@@ -54,22 +54,22 @@ Result<Vocabulary> ReadVocabulary(const GgufFile& file, std::string* error) {
   Vocabulary vocabulary;
   const auto model = file.String("tokenizer.ggml.model");
   if (!model) return Missing("tokenizer.ggml.model", "a string", error);
-  const auto pre = file.String("tokenizer.ggml.pre");
-  if (!pre) return Missing("tokenizer.ggml.pre", "a string", error);
   auto tokens = file.StringArray("tokenizer.ggml.tokens");
   if (!tokens) return Missing("tokenizer.ggml.tokens", "an array of strings", error);
   vocabulary.model = *model;
-  vocabulary.pre = *pre;
+  vocabulary.pre = file.String("tokenizer.ggml.pre").value_or("");
   vocabulary.tokens = std::move(*tokens);
   KAIROS_RETURN_IF_ERROR(ReadKinds(file, &vocabulary, error));
-  // Other kinds of vocabulary have no merges; that this kind needs them is for the tokenizer to
-  // say.
+  // What else a kind of vocabulary needs is for the tokenizer to say.
   if (auto merges = file.StringArray("tokenizer.ggml.merges")) vocabulary.merges = *merges;
+  if (auto scores = file.FloatArray("tokenizer.ggml.scores")) vocabulary.scores = *scores;
   vocabulary.bos = file.Unsigned("tokenizer.ggml.bos_token_id");
   vocabulary.eos = file.Unsigned("tokenizer.ggml.eos_token_id");
   vocabulary.eot = file.Unsigned("tokenizer.ggml.eot_token_id");
   vocabulary.eom = file.Unsigned("tokenizer.ggml.eom_token_id");
+  vocabulary.unknown = file.Unsigned("tokenizer.ggml.unknown_token_id");
   vocabulary.adds_bos = file.Bool("tokenizer.ggml.add_bos_token");
+  vocabulary.adds_space_prefix = file.Bool("tokenizer.ggml.add_space_prefix");
   return vocabulary;
 }
 

@@ -26,16 +26,19 @@ enum class TokenKind : uint8_t {
 
 // The texts are borrowed from where they were read.
 struct Vocabulary {
-  std::string_view model;  // "gpt2": byte-level BPE
-  std::string_view pre;
-  std::vector<std::string_view> tokens;  // bytes as their stand-ins, special tokens in raw text
+  std::string_view model;  // "gpt2": byte-level BPE; "llama": SentencePiece
+  std::string_view pre;    // empty where there is none
+  std::vector<std::string_view> tokens;  // as the kind of vocabulary spells them
   std::vector<TokenKind> kinds;          // [tokens]
-  std::vector<std::string_view> merges;  // "left right"; the index is the rank
+  std::vector<std::string_view> merges;  // "left right"; the index is the rank. Of gpt2
+  std::vector<float> scores;             // [tokens], the highest merges first. Of llama
   std::optional<uint64_t> bos;
   std::optional<uint64_t> eos;
   std::optional<uint64_t> eot;
   std::optional<uint64_t> eom;
+  std::optional<uint64_t> unknown;
   std::optional<bool> adds_bos;
+  std::optional<bool> adds_space_prefix;
 };
 
 // Most tokens and merges that are accepted.

@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "sidecar/daemon/model_text.h"
-#include "sidecar/engine/token_bytes.h"
 #include "sidecar/model/gguf.h"
 
 namespace kairos {
@@ -42,12 +41,16 @@ int LoadedModel::OpenChat(std::string* error) {
   const std::string source(file_->String("tokenizer.chat_template").value_or(""));
   const std::string bos = text_of(tokenizer_->bos());
   const std::string eos = text_of(tokenizer_->eos());
-  Result<std::unique_ptr<ChatRenderer>> renderer = ChatRenderer::Create(source, bos, eos, error);
+  const HasToken has_token = [&](std::string_view text) {
+    return tokenizer_->Encode(text, true).tokens.size() == 1;
+  };
+  Result<std::unique_ptr<ChatRenderer>> renderer =
+      ChatRenderer::Create(source, bos, eos, error, has_token);
   own_template_ = renderer.ok() && !source.empty();
   if (!renderer.ok()) {
     // A template that cannot be used must not keep the model from being served.
-    LogWarn("daemon", "template_refused model={} reason={} using=chatml", place_.name, *error);
-    renderer = ChatRenderer::Create("", bos, eos, error);
+    LogWarn("daemon", "template_refused model={} reason={} using=built_in", place_.name, *error);
+    renderer = ChatRenderer::Create("", bos, eos, error, has_token);
     if (!renderer.ok()) return kExitNoInput;
   }
   renderer_ = renderer.Take();
@@ -57,9 +60,7 @@ int LoadedModel::OpenChat(std::string* error) {
   ModelSigns signs;
   signs.architecture = file_->String("general.architecture").value_or("");
   signs.template_source = source;
-  signs.has_token = [&](std::string_view text) {
-    return tokenizer_->Encode(text, true).tokens.size() == 1;
-  };
+  signs.has_token = has_token;
   format_ = &WireFormatOf(ChooseWireFamily(signs));
   text_ = std::make_unique<TextThread>(*renderer_, *tokenizer_, *format_);
   grammar_ = std::make_unique<GrammarThread>(*grammars_);
@@ -67,10 +68,11 @@ int LoadedModel::OpenChat(std::string* error) {
 }
 
 int LoadedModel::OpenEngine(EngineOptions options, std::string* error) {
-  options.token_bytes = ReadTokenBytes(*file_);
+  options.token_bytes.reserve(tokenizer_->vocabulary_size());
   for (uint32_t token = 0; token < tokenizer_->vocabulary_size(); ++token) {
     const auto id = static_cast<TokenId>(token);
     if (tokenizer_->IsEndOfGeneration(id)) options.end_tokens.push_back(id);
+    options.token_bytes.emplace_back(tokenizer_->TokenBytes(id, true));
   }
   const std::vector<TokenId> stop_tokens = tokenizer_->Encode(format_->stop, true).tokens;
   if (stop_tokens.size() == 1) options.end_tokens.push_back(stop_tokens[0]);

@@ -79,47 +79,18 @@ void TextThread::Render(const TextJob& job, TextResult* result, bool* in_reasoni
     end = end.substr(0, end.find_last_not_of(" \n") + 1);
     *in_reasoning = end.ends_with(format_.reasoning_open);
   }
-  EncodeResult encoded = tokenizer_.Encode(prompt->spans);
-  result->message_ends = TokenEnds(*prompt, encoded);
+  EncodeResult encoded = tokenizer_.Encode(
+      prompt->spans, job.history.empty() ? TextPlace::kStart : TextPlace::kPrompt);
+  // A token that two messages share is of the first.
+  for (const uint64_t end : prompt->message_ends) {
+    const auto& begins = encoded.begins;
+    const auto next = std::lower_bound(begins.begin(), begins.end(), end);
+    result->message_ends.push_back(static_cast<uint32_t>(next - begins.begin()));
+  }
   result->tokens = std::move(encoded.tokens);
   result->tool_names = ToolNames(job.tools_json);
   result->dropped_bytes = encoded.dropped_bytes;
   result->used_fallback = prompt->used_fallback;
-}
-
-std::vector<uint32_t> TextThread::TokenEnds(const RenderedPrompt& prompt,
-                                            const EncodeResult& encoded) const {
-  std::vector<uint32_t> ends;
-  if (encoded.dropped_bytes == 0) {
-    // Tokens cover the text byte for byte, so a running sum finds the token that reaches each end.
-    uint64_t bytes = 0;
-    uint32_t token = 0;
-    for (const uint64_t end : prompt.message_ends) {
-      while (bytes < end && token < encoded.tokens.size()) {
-        bytes += tokenizer_.TokenBytes(encoded.tokens[token++], true).size();
-      }
-      ends.push_back(token);
-    }
-    return ends;
-  }
-  // Bytes that the vocabulary lacks make sums lie. Encode each prefix and keep what it shares with
-  // the whole, so that a later cut at a message never lands after a token of the next one.
-  for (const uint64_t end : prompt.message_ends) {
-    std::vector<TextSpan> prefix;
-    uint64_t left = end;
-    for (const TextSpan& span : prompt.spans) {
-      const uint64_t take = std::min<uint64_t>(left, span.text.size());
-      if (take > 0) prefix.push_back({span.text.substr(0, take), span.trusted});
-      left -= take;
-    }
-    const std::vector<TokenId> tokens = tokenizer_.Encode(prefix).tokens;
-    const auto limit = std::min(tokens.size(), encoded.tokens.size());
-    const auto differs =
-        std::mismatch(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(limit),
-                      encoded.tokens.begin());
-    ends.push_back(static_cast<uint32_t>(differs.first - tokens.begin()));
-  }
-  return ends;
 }
 
 }  // namespace kairos

@@ -71,7 +71,6 @@ class TextThread {
   TextResult Run(const TextJob& job);
   void Render(const TextJob& job, TextResult* result, bool* in_reasoning) const;
   void Constrain(const ReplyRules& rules, const std::string& tools_json, TextResult* result);
-  std::vector<uint32_t> TokenEnds(const RenderedPrompt& prompt, const EncodeResult& encoded) const;
 
   const ChatRenderer& renderer_;
   const Tokenizer& tokenizer_;

@@ -32,9 +32,7 @@ std::string LogprobsJson(const EngineEvent& event) {
 
 // Whether the last tokens are this text and white space.
 bool EndsWith(const Tokenizer& tokenizer, std::span<const TokenId> tokens, std::string_view text) {
-  std::string end;
-  const size_t most = std::min<size_t>(tokens.size(), text.size() + 4);
-  for (const TokenId token : tokens.last(most)) end += tokenizer.TokenBytes(token, true);
+  std::string end = tokenizer.Decode(tokens.last(std::min(tokens.size(), text.size() + 4)));
   end.resize(end.find_last_not_of(kWhiteSpace) + 1);
   return end.ends_with(text);
 }
@@ -302,8 +300,7 @@ bool TurnPipeline::DropReasoning(Turn& turn) const {
   const std::string_view close = host.parts.format.reasoning_close;
   if (open.empty() || turn.generated.empty()) return false;
   const bool in_prompt = EndsWith(tokenizer, turn.tokens, open);
-  std::string bytes;
-  for (const TokenId token : turn.generated) bytes += tokenizer.TokenBytes(token, true);
+  const std::string bytes = tokenizer.Decode(turn.generated);
   const size_t begin = std::min(bytes.find_first_not_of(kWhiteSpace), bytes.size());
   if (!in_prompt && !std::string_view(bytes).substr(begin).starts_with(open)) return false;
   size_t end = std::min(bytes.find(close), bytes.size());  // of it, in bytes

@@ -308,7 +308,8 @@ void TurnPipeline::Render(Turn& turn, Session& session) {
     }
     ChatMessage message;
     message.role = "raw";
-    for (const TokenId token : tokens) message.content += tokenizer.TokenBytes(token, true);
+    message.content = tokenizer.Decode(
+        tokens, turn.match.kept_tokens == 0 ? TextPlace::kStart : TextPlace::kPrompt);
     turn.added.push_back(std::move(message));
     if (turn.ask().constraint_kind == KAIROS_CONSTRAINT_NONE) {
       return ComposeRaw(turn, session);

@@ -168,7 +168,9 @@ def text_seeds():
         "config": {"system": CONFIG, "dotted": "kv.memory = \"1GiB\"\nlog.level = 'warn' # note\n",
                    "kinds": "a = [1, 2.5, true]\nb = {c = \"\\u00e9\"}\n[[d]]\ne = 1979-05-27\n"},
         "tokenizer": {"text": "0Tthe <|a|> end..\n<|a|> not trusted\nT<|b\u00e9\u4e2d\U0001f600",
-                      "vocabulary": "1\1t\n\1h\n\1e\n\1th\n\1the\n\3<|x|>\n\nt h\nth e\n"},
+                      "spm_text": "2Tthe <|a|> end..   a\n<|a|> \u2581\u2581not\nT<|b\u00e9\u4e2d",
+                      "spm_vocabulary": "3\0t\n\0h\n\0e\n\0the\n\6he\n\5<0x41>\n\2x\n",
+                      "vocabulary": "1\0t\n\0h\n\0e\n\0th\n\0the\n\2<|x|>\n\nt h\nth e\n"},
     }
 
 

@@ -64,6 +64,18 @@ class Gguf:
     def set_number(self, key: str, value: int) -> None:
         self.values[key] = (UINT32, value, struct.pack("<I", value))
 
+    def array_size(self, key: str) -> int:
+        return struct.unpack_from("<IQ", self.values[key][2])[1]
+
+    def extend_array(self, key: str, items: list[Any]) -> None:
+        """Appends items of the array's own type."""
+        kind, value, raw = self.values[key]
+        item, count = struct.unpack_from("<IQ", raw)
+        added = (b"".join(map(_text, items)) if item == STRING
+                 else struct.pack(f"<{len(items)}{_FORMATS[item]}", *items))
+        self.values[key] = (kind, value, struct.pack("<IQ", item, count + len(items)) + raw[12:]
+                            + added)
+
     def keep_layers(self, count: int) -> None:
         """Drops all layers but the first ones: the same tokenizer and shapes, less arithmetic."""
         architecture = self.values["general.architecture"][1]

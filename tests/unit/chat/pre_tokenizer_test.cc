@@ -5,6 +5,7 @@
 
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sidecar/chat/unicode_classes.h"
@@ -90,6 +91,23 @@ TEST(PreTokenizer, CutsByTheRuleOfLlama3) {
   }
 }
 
+TEST(PreTokenizer, CutsByTheRuleForFilesThatNameNone) {
+  const std::pair<const char*, Pieces> cases[] = {
+      {"it's", {"it", "'", "s"}},
+      {"a -b", {"a", " ", "-", "b"}},
+      {"a  ++ b", {"a", "  ", "++", " b"}},
+      {"a \u20ac5", {"a", " \u20ac", "5"}},
+      {"\u20ac-\u20ac", {"\u20ac", "-", "\u20ac"}},
+      {"x  12 3", {"x", " ", " ", "12", " ", "3"}},
+      {"12345678", {"123", "456", "78"}},
+      {"12\u00bd3456", {"12\u00bd", "345", "6"}},
+      {"\u0663\u0664\u0665\u0666", {"\u0663\u0664\u0665\u0666"}},
+      {"a \n b", {"a", " \n", " b"}},
+      {"\u201cq\u201d ", {"\u201c", "q", "\u201d", " "}},
+  };
+  for (const auto& [text, pieces] : cases) EXPECT_EQ(Split("default", text), pieces) << text;
+}
+
 TEST(PreTokenizer, KeepsEveryByteOfAnyInput) {
   for (uint32_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
@@ -98,7 +116,7 @@ TEST(PreTokenizer, KeepsEveryByteOfAnyInput) {
     std::string text(random() % 60, '\0');
     for (char& byte : text) byte = alphabet[random() % alphabet.size()];
 
-    for (const char* kind : {"gpt-2", "smollm", "llama-bpe", "qwen2"}) {
+    for (const char* kind : {"gpt-2", "smollm", "llama-bpe", "qwen2", "default"}) {
       std::string joined;
       for (const std::string& piece : Split(kind, text)) joined += piece;
       EXPECT_EQ(joined, text) << kind;
@@ -107,7 +125,7 @@ TEST(PreTokenizer, KeepsEveryByteOfAnyInput) {
 }
 
 TEST(PreTokenizer, KnowsNoOtherNames) {
-  EXPECT_EQ(FindPreTokenizer("default"), nullptr);
+  EXPECT_EQ(FindPreTokenizer("gpt-3"), nullptr);
   EXPECT_EQ(FindPreTokenizer(""), nullptr);
   EXPECT_NE(PreTokenizerNames().find("smollm"), std::string::npos);
 }

