@@ -82,11 +82,11 @@ PlayedTurn PlayTurn(kairos_client_t* client, const TurnAsk& ask) {
     heard_ns = now_ns;
     const double now_ms = static_cast<double>(now_ns - begin_ns) * 1e-6;
     const int32_t type = kairos_event_type(event);
+    uint32_t count = 0;
+    const int32_t* tokens = kairos_event_tokens(event, &count);
+    if (turn.tokens.empty() && count > 0) turn.ttft_ms = now_ms;
+    turn.tokens.insert(turn.tokens.end(), tokens, tokens + count);
     if (type == KAIROS_EVENT_TEXT || type == KAIROS_EVENT_REASONING) {
-      uint32_t count = 0;
-      const int32_t* tokens = kairos_event_tokens(event, &count);
-      if (turn.tokens.empty() && count > 0) turn.ttft_ms = now_ms;
-      turn.tokens.insert(turn.tokens.end(), tokens, tokens + count);
       const kairos_string_t text = kairos_event_text(event);
       turn.text.append(text.data, text.size);
     } else if (type == KAIROS_EVENT_FINAL) {

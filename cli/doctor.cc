@@ -11,6 +11,7 @@
 #include "base/printable_text.h"
 #include "cli/control_call.h"
 #include "kairos/kairos.h"
+#include "sidecar/preflight/address_check.h"
 #include "sidecar/preflight/host_checks.h"
 #include "sidecar/preflight/model_check.h"
 #include "sidecar/preflight/place_checks.h"
@@ -85,10 +86,16 @@ std::vector<Finding> Look(const ConfigFlags& flags) {
   if (pid.empty()) {
     findings.push_back(CheckEndpoint("socket", config.socket));
     findings.push_back(CheckEndpoint("control_socket", config.control_socket));
+    if (!config.metrics_listen.empty()) {
+      findings.push_back(CheckListenAddress(config.metrics_listen));
+    }
   } else {
     findings.push_back(CheckLibrary(config.socket));
   }
-  findings.push_back(CheckCatalog(config.catalog_path, config.catalog_bytes_max));
+  const Finding held = CheckCatalogFree(config.catalog_path);
+  // The kairosd that runs here has it open, as it should.
+  const bool in_use = pid.empty() && held.severity == Severity::kFail;
+  findings.push_back(in_use ? held : CheckCatalog(config.catalog_path, config.catalog_bytes_max));
   std::vector<ModelToServe> models;
   for (const ConfigModel& model : config.Models()) {
     models.push_back({model.name, model.path, model.kv_memory});

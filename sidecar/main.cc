@@ -2,8 +2,9 @@
 // kairosd: reads the settings, starts the daemon, waits for a signal, drains.
 //
 // SIGTERM and SIGINT drain: no new turns, open ones end or are cancelled at drain.timeout, exit 0;
-// a second signal skips the waiting, and one during the start ends it with 128 + its number. SIGHUP
-// and `kairosctl reload` read the settings again: all of it holds, or nothing does.
+// a second signal skips the waiting, unless it comes together with the first (signal_watch.h), and
+// one during the start ends it with 128 + its number. SIGHUP and `kairosctl reload` read the
+// settings again: all of it holds, or nothing does.
 #include <unistd.h>
 
 #include <fmt/format.h>

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sidecar/chat/tool_calls.h"
 
+#include <unordered_map>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/json_depth.h"
+#include "base/printable_text.h"
 #include "sidecar/chat/calls/json_scanner.h"
 #include "sidecar/chat/calls/tool_stream.h"
 
@@ -52,6 +56,13 @@ const Json* FunctionOf(const Json& entry) {
   return nested != entry.end() && nested->is_object() ? &*nested : &entry;
 }
 
+const std::string* NameOf(const Json& tool) {
+  const Json* body = FunctionOf(tool);
+  if (body == nullptr) return nullptr;
+  const auto name = body->find("name");
+  return name != body->end() && name->is_string() ? name->get_ptr<const std::string*>() : nullptr;
+}
+
 // Arguments are an object, or its JSON as text.
 bool SameCall(const ToolCall& call, const Json& entry) {
   const Json* body = FunctionOf(entry);
@@ -79,12 +90,24 @@ std::vector<std::string> ToolNames(std::string_view tools_json) {
   const Json tools = ParseJson(tools_json);
   if (!tools.is_array()) return names;
   for (const Json& tool : tools) {
-    const Json* body = FunctionOf(tool);
-    if (body == nullptr) continue;
-    const auto name = body->find("name");
-    if (name != body->end() && name->is_string()) names.push_back(name->get<std::string>());
+    if (const std::string* name = NameOf(tool); name != nullptr) names.push_back(*name);
   }
   return names;
+}
+
+std::string RepeatedToolName(std::string_view tools_json) {
+  const Json tools = ParseJson(tools_json);
+  if (!tools.is_array()) return "";
+  std::unordered_map<std::string_view, size_t> known;
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const std::string* name = NameOf(tools[i]);
+    if (name == nullptr) continue;
+    const auto [before, is_first] = known.emplace(*name, i);
+    if (is_first) continue;
+    return fmt::format("tools_json[{}].name: {} is the name of tools_json[{}], too", i,
+                       QuotedText(*name), before->second);
+  }
+  return "";
 }
 
 bool AnswerSays(const WireFormat& format, std::string_view answer,

@@ -18,6 +18,8 @@ std::string ToolCallJson(const ToolCall& call);
 
 // The names in a JSON array of function schemas, flat or under "function". Empty for anything else.
 std::vector<std::string> ToolNames(std::string_view tools_json);
+// Empty, or which two entries of such an array have one name: `tools_json[1].name: "x" is ...`.
+std::string RepeatedToolName(std::string_view tools_json);
 
 // Whether a resent assistant message (its content, and its tool calls as a JSON array or nothing)
 // says the same as this generated answer, where the two are not the same text: equal calls in

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "base/clock.h"
@@ -20,6 +21,7 @@
 #include "sidecar/daemon/service_notify.h"
 #include "sidecar/daemon/watchdog.h"
 #include "sidecar/metrics/metrics_server.h"
+#include "sidecar/preflight/address_check.h"
 #include "sidecar/preflight/host_checks.h"
 #include "sidecar/preflight/instance_lock.h"
 #include "sidecar/preflight/place_checks.h"
@@ -156,6 +158,8 @@ int Daemon::OpenModels(std::vector<CheckedModel> checked, std::string* error) {
 
 int Daemon::OpenState(const DaemonOptions& options, std::string* error) {
   Body& body = *body_;
+  const Finding place = CheckCatalog(options.catalog.path, options.catalog.bytes_max);
+  if (place.exit_status != 0) return Judge({place}, error);
   std::error_code ignored;  // Catalog::Open says what is wrong
   const std::filesystem::path folder =
       std::filesystem::path(options.catalog.path).parent_path();
@@ -164,9 +168,18 @@ int Daemon::OpenState(const DaemonOptions& options, std::string* error) {
   }
   Result<std::unique_ptr<Catalog>> catalog = Catalog::Open(options.catalog, error);
   if (!catalog.ok()) {
-    *error = "session catalog: " + *error;
+    const Finding held = CheckCatalogFree(options.catalog.path);
+    const bool is_full = catalog.status().code() == Code::kResourceExhausted;
+    if (held.severity == Severity::kFail) {
+      *error = FaultWords(held);
+    } else if (is_full && place.severity == Severity::kFail) {
+      *error = FaultWords(place);
+    } else {
+      *error = "session catalog: " + *error;
+    }
     return kExitCannotCreate;
   }
+  std::ignore = Judge({place}, error);  // a warning at most
   Result<std::vector<SessionRecord>> sessions = (*catalog)->LoadSessions();
   if (!sessions.ok()) {
     *error = std::string("cannot read the session catalog: ") + sessions.status().message();
@@ -252,6 +265,9 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
     Result<std::unique_ptr<MetricsServer>> metrics = MetricsServer::Create(
         options.metrics_listen, [&body](Figures* out) { return ReadFigures(body, out); }, &words);
     if (!metrics.ok()) {
+      // Somebody may have taken it since the first look.
+      const int code = Judge({CheckListenAddress(options.metrics_listen)}, error);
+      if (code != 0) return code;
       *error = fmt::format("metrics.listen: cannot listen on {}: {}", options.metrics_listen,
                            words);
       return kExitCannotCreate;
@@ -281,8 +297,10 @@ int Daemon::Start(const DaemonOptions& options, std::string* error) {
     case InstanceLock::Outcome::kHeldByOther: return kExitAlreadyRunning;
     case InstanceLock::Outcome::kFailed: return kExitCannotCreate;
   }
-  findings = {RaiseDescriptorLimit(options.ingress.attachments_max),
-              CheckCatalog(options.catalog.path, options.catalog.bytes_max)};
+  findings = {RaiseDescriptorLimit(options.ingress.attachments_max)};
+  if (!options.metrics_listen.empty()) {
+    findings.push_back(CheckListenAddress(options.metrics_listen));
+  }
   if (const int code = Judge(findings, error); code != 0) return code;
   // The quick things first: who waits for a model should not hear of a locked catalog after it.
   if (const int code = OpenState(options, error); code != 0) return code;

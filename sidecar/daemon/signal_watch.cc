@@ -8,9 +8,19 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <span>
 #include <thread>
 
+#include "base/clock.h"
+
 namespace kairos {
+
+namespace {
+
+// Of one request to end that comes twice.
+constexpr uint64_t kEchoNs = 100'000'000;
+
+}  // namespace
 
 SignalWatch::SignalWatch() {
   sigset_t set;
@@ -25,20 +35,29 @@ SignalWatch::SignalWatch() {
 }
 
 void SignalWatch::Read(int signals) {
-  signalfd_siginfo taken;
-  while (read(signals, &taken, sizeof(taken)) == sizeof(taken)) {
-    if (taken.ssi_signo == SIGHUP) {
-      reload_.store(true);
-      continue;
+  signalfd_siginfo taken[8];  // what waited together came together
+  for (;;) {
+    const ssize_t size = read(signals, taken, sizeof(taken));
+    if (size <= 0) return;
+    const uint64_t now_ns = MonotonicNs();
+    for (const signalfd_siginfo& one :
+         std::span(taken, static_cast<size_t>(size) / sizeof(taken[0]))) {
+      Take(static_cast<int>(one.ssi_signo), now_ns);
     }
-    switch (stage_.exchange(Stage::kEnding)) {
-      case Stage::kStarting:
-        // Nobody is served yet and nothing waits to be written.
-        std::fprintf(stderr, "\nkairosd: interrupted while starting\n");
-        _exit(128 + static_cast<int>(taken.ssi_signo));
-      case Stage::kServing: break;
-      case Stage::kEnding: _exit(0);
-    }
+  }
+}
+
+void SignalWatch::Take(int number, uint64_t now_ns) {
+  if (number == SIGHUP) return reload_.store(true);
+  switch (stage_.exchange(Stage::kEnding)) {
+    case Stage::kStarting:
+      // Nobody is served yet and nothing waits to be written.
+      std::fprintf(stderr, "\nkairosd: interrupted while starting\n");
+      _exit(128 + number);
+    case Stage::kServing: ending_since_ns_ = now_ns; break;
+    case Stage::kEnding:
+      if (now_ns - ending_since_ns_ < kEchoNs) break;
+      _exit(0);
   }
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What SIGTERM and SIGINT mean: during the start they end the process at once with 128 + their
-// number, while it serves they ask for a drain, and during the drain they end it with 0. SIGHUP
-// asks for the settings to be read again; one that comes during the start waits until it serves.
+// number, while it serves they ask for a drain, and during the drain they end it with 0. What comes
+// within 100 ms of the signal that asked for the drain is taken for the same request: shells and
+// `timeout` signal a process and its group. SIGHUP asks for the settings to be read again; one that
+// comes during the start waits until it serves.
 // Owner: the main thread; a thread of its own reads the signals until the process ends.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 
 namespace kairos {
@@ -29,11 +32,14 @@ class SignalWatch {
  private:
   enum class Stage { kStarting, kServing, kEnding };
   void Read(int signals);
+  void Take(int number, uint64_t now_ns);
 
   // Sequentially consistent, the default: it changes twice in the life of the process.
   std::atomic<Stage> stage_{Stage::kStarting};
   // As above: what it asks for is read from files, and publishes nothing.
   std::atomic<bool> reload_{false};
+  // Of the thread that reads: when a signal asked for the drain; 0 where none did.
+  uint64_t ending_since_ns_ = 0;
 };
 
 }  // namespace kairos

@@ -92,11 +92,11 @@ class GrammarConstraint final : public TokenConstraint {
   // `limit`, since no more is of interest.
   uint32_t WayToEnd(uint32_t limit) {
     const MatcherHandle walker(llg_clone_matcher(matcher_.get()));
-    std::vector<uint32_t> mask((llg_matcher_get_mask_byte_size(walker.get()) + 3) / 4);
+    way_mask_.resize((llg_matcher_get_mask_byte_size(walker.get()) + 3) / 4);
     uint32_t way = 0;
     while (way <= limit && !llg_matcher_is_accepting(walker.get())) {
-      if (!MaskOf(walker.get(), mask)) return limit + 1;
-      const std::optional<TokenId> token = closing_.Choose(mask);
+      if (!MaskOf(walker.get(), way_mask_)) return limit + 1;
+      const std::optional<TokenId> token = closing_.Choose(way_mask_);
       if (!token || llg_matcher_consume_token(walker.get(), static_cast<uint32_t>(*token)) != 0) {
         return limit + 1;
       }
@@ -114,6 +114,7 @@ class GrammarConstraint final : public TokenConstraint {
   bool is_prose_;
   const ClosingOrder& closing_;
   uint32_t way_to_end_ = kFirstLook;
+  std::vector<uint32_t> way_mask_;  // of WayToEnd(), which is asked in every step near the end
 };
 
 class CompiledMatcher final : public CompiledGrammar {
@@ -133,17 +134,48 @@ class CompiledMatcher final : public CompiledGrammar {
   const ClosingOrder& closing_;
 };
 
-// On one line, not for ever, and with the keyword where the library names what it holds alone.
-std::string Shorten(const char* words) {
-  constexpr std::pair<std::string_view, std::string_view> kKeywords[] = {
-      {"Resource '", "$ref: "},   {"Pointer '", "$ref: "},
-      {"Anchor '", "$ref: "},     {"Invalid URI reference", "$ref: "},
-      {"circular references", "$ref: "}, {"regex parse error", "pattern: "}};
+// What the library says in terms of its own, by a part of it, and what is said in its place.
+struct Rewording {
+  std::string_view theirs;
+  std::string_view ours;
+};
+constexpr std::string_view kLessWork =
+    ": use fewer properties, numbers, patterns and alternatives";
+constexpr Rewording kRewordings[] = {
+    {"coerce_one_of", "oneOf: cannot be enforced where a value may match several of its schemas; "
+                      "use anyOf"},
+    {"fuel", kTooMuchWork},
+    {"too big (limit for this grammar", kTooMuchWork},
+    {"schema too large", kTooMuchWork},
+    {"stack level exceeded", kTooMuchWork},
+    {"Too many items", kTooMuchWork},
+    {"TooComplex", kTooMuchWork},
+    {"panic", "cannot be enforced: the grammar library gives it up"},
+};
+
+// What the words begin with where the library names what a keyword holds alone, and the keyword.
+constexpr Rewording kKeywords[] = {
+    {"Resource '", "$ref: "},   {"Pointer '", "$ref: "},
+    {"Anchor '", "$ref: "},     {"Invalid URI reference", "$ref: "},
+    {"circular references", "$ref: "}, {"regex parse error", "pattern: "}};
+constexpr Rewording kUnknownKeywords = {"Unimplemented keys", "keywords that cannot be enforced"};
+
+// In our terms, on one line and not for ever.
+std::string Reword(const char* words) {
   std::string text = words == nullptr ? "no reason given" : words;
-  for (const auto& [beginning, keyword] : kKeywords) {
-    if (!text.starts_with(beginning)) continue;
-    text.insert(0, keyword);
+  for (const Rewording& one : kRewordings) {
+    if (text.find(one.theirs) == std::string::npos) continue;
+    text = one.ours;
+    if (one.ours == kTooMuchWork) text += kLessWork;
+    return text;
+  }
+  for (const Rewording& one : kKeywords) {
+    if (!text.starts_with(one.theirs)) continue;
+    text.insert(0, one.ours);
     break;
+  }
+  if (text.starts_with(kUnknownKeywords.theirs)) {
+    text.replace(0, kUnknownKeywords.theirs.size(), kUnknownKeywords.ours);
   }
   std::replace(text.begin(), text.end(), '\n', ' ');
   if (text.size() > kErrorBytesMax) text.resize(kErrorBytesMax);
@@ -206,14 +238,14 @@ class LlguidanceCompiler final : public GrammarCompiler {
     init.limits.initial_lexer_fuel = kLexerFuel;
     MatcherHandle matcher(llg_new_matcher(&init, "llguidance", grammar.c_str()));
     if (const char* words = llg_matcher_get_error(matcher.get()); words != nullptr) {
-      *error = Shorten(words);
+      *error = Reword(words);
       return Status(Code::kInvalidArgument, "the grammar cannot be used");
     }
     // The first mask tells whether anything matches, and those to come share its work.
     const MatcherHandle probe(llg_clone_matcher(matcher.get()));
     if (llg_matcher_compute_mask(probe.get()) != 0) {
       *error = IsDeadEnd(probe.get()) ? "nothing matches it"
-                                      : Shorten(llg_matcher_get_error(probe.get()));
+                                      : Reword(llg_matcher_get_error(probe.get()));
       return Status(Code::kInvalidArgument, "the grammar cannot be used");
     }
     return std::unique_ptr<CompiledGrammar>(std::make_unique<CompiledMatcher>(

@@ -10,6 +10,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -17,6 +18,9 @@
 #include "sidecar/engine/token_constraint.h"
 
 namespace kairos {
+
+// What the words of a refusal begin with where a grammar is above the work limits.
+inline constexpr std::string_view kTooMuchWork = "too much work to enforce";
 
 // A grammar that is ready to hold replies. One thread at a time.
 class CompiledGrammar {

@@ -10,6 +10,9 @@
 #include "base/hash.h"
 #include "base/json_depth.h"
 #include "base/printable_text.h"
+#include "sidecar/chat/tool_calls.h"
+#include "sidecar/grammar/endless.h"
+#include "sidecar/grammar/repeated_key.h"
 #include "sidecar/grammar/schema_limits.h"
 
 namespace kairos {
@@ -97,6 +100,9 @@ Status ReadTool(size_t index, const Json& entry, Tool* tool, std::string* error)
   }
   // A call has the arguments that its tool declares, and no others.
   if (DeclaresAll(tool->schema)) tool->schema["additionalProperties"] = false;
+  if (const std::string fault = EndlessFault(tool->schema); !fault.empty()) {
+    return Bad(error, fmt::format("{}: {}", what, fault));
+  }
   BoundNumbers(&tool->schema);
   FixSpacing(&tool->schema);
   return Status();
@@ -113,15 +119,11 @@ Status ReadTools(std::string_view tools_json, std::vector<Tool>* tools, std::str
     return Bad(error, fmt::format("tools_json: {} tools; at most {} can be enforced", list.size(),
                                   kConstrainedToolsMax));
   }
+  std::string fault = RepeatedKeyFault(tools_json, "tools_json");
+  if (!fault.empty()) return Bad(error, std::move(fault));
   for (size_t i = 0; i < list.size(); ++i) {
     Tool tool;
     KAIROS_RETURN_IF_ERROR(ReadTool(i, list[i], &tool, error));
-    for (size_t before = 0; before < tools->size(); ++before) {
-      // A call could not say which of them it means.
-      if ((*tools)[before].name != tool.name) continue;
-      return Bad(error, fmt::format("tools_json[{}].name: {} is the name of tools_json[{}], too", i,
-                                    QuotedText(tool.name), before));
-    }
     tools->push_back(std::move(tool));
   }
   return Status();
@@ -166,9 +168,13 @@ class GrammarWriter {
       }
       Json schema = Json::parse(rules.constraint, nullptr, false);
       if (schema.is_discarded()) return Bad(error, "constraint: the schema is not JSON");
+      std::string fault = RepeatedKeyFault(rules.constraint, "constraint");
+      if (!fault.empty()) return Bad(error, std::move(fault));
       if (schema == Json(false)) return Bad(error, "constraint: nothing matches the schema false");
       if (schema.is_boolean()) schema = Json::object();
       KAIROS_RETURN_IF_ERROR(ReadSchema("constraint", &schema, error));
+      fault = EndlessFault(schema);
+      if (!fault.empty()) return Bad(error, "constraint: " + fault);
       BoundNumbers(&schema);
       FixSpacing(&schema);
       AddBeside("constraint", {{"name", NameOf("text")}, {"json_schema", std::move(schema)}});
@@ -318,6 +324,10 @@ class GrammarWriter {
 Result<ReplyGrammar> WriteReplyGrammar(const WireFormat& format, const ReplyRules& rules,
                                        std::string_view tools_json, const MarkerKindOf& kind_of,
                                        std::string* error) {
+  // Whatever is enforced: a call could not say which of the two it means.
+  if (std::string fault = RepeatedToolName(tools_json); !fault.empty()) {
+    return Bad(error, std::move(fault));
+  }
   GrammarWriter writer(format, rules, tools_json, kind_of);
   KAIROS_RETURN_IF_ERROR(writer.AddText(rules, error));
   const bool has_text = rules.kind != ConstraintKind::kNone;

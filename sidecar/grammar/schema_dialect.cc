@@ -165,15 +165,7 @@ class DraftReader {
   }
 
   static bool PointsIntoData(std::string_view pointer) {
-    std::string plain;
-    for (size_t i = 0; i < pointer.size(); ++i) {
-      uint8_t value = 0;
-      const bool is_escape =
-          pointer[i] == '%' && i + 2 < pointer.size() &&
-          std::from_chars(&pointer[i] + 1, &pointer[i] + 3, value, 16).ec == std::errc();
-      plain += is_escape ? static_cast<char>(value) : pointer[i];
-      if (is_escape) i += 2;
-    }
+    const std::string plain = FragmentText(pointer);
     bool named = false;  // the segment is a name that the client gave
     for (size_t at = 0; at < plain.size();) {
       const size_t end = std::min(plain.find('/', at), plain.size());
@@ -302,6 +294,19 @@ bool Asserts(std::string_view keyword) {
   return IsOneOf(keyword, kAlways) ||
          std::any_of(std::begin(kAssertions), std::end(kAssertions),
                      [&](const Assertion& one) { return one.keyword == keyword; });
+}
+
+std::string FragmentText(std::string_view fragment) {
+  std::string plain;
+  for (size_t i = 0; i < fragment.size(); ++i) {
+    uint8_t value = 0;
+    const bool is_escape =
+        fragment[i] == '%' && i + 2 < fragment.size() &&
+        std::from_chars(&fragment[i] + 1, &fragment[i] + 3, value, 16).ec == std::errc();
+    plain += is_escape ? static_cast<char>(value) : fragment[i];
+    if (is_escape) i += 2;
+  }
+  return plain;
 }
 
 std::string ReadInItsDraft(SchemaJson* schema) { return DraftReader().Read(schema); }

@@ -26,6 +26,9 @@ SchemaPart SchemaPartOf(std::string_view keyword);
 // Whether it says what a value must be, in any draft.
 bool Asserts(std::string_view keyword);
 
+// The fragment of a reference, less its escapes: "/a b" of "/a%20b".
+std::string FragmentText(std::string_view fragment);
+
 // Calls visit(schema) for every object that stands directly inside `schema` where a schema may.
 // Stops when it returns false, and then returns false. `schema` is an object.
 template <typename Json, typename Visit>

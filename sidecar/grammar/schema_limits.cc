@@ -8,6 +8,9 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/printable_text.h"
+#include "sidecar/grammar/endless.h"
+#include "sidecar/grammar/lark_text.h"
 #include "sidecar/grammar/text_extent.h"
 
 namespace kairos {
@@ -168,6 +171,29 @@ void BoundNumbers(SchemaJson* schema, bool is_root) {
   }
 }
 
+std::string WordFault(const LarkWord& word) {
+  if (word.kind == LarkKind::kDirective && word.text != "%ignore" && word.text != "%import") {
+    return fmt::format("{}: is not supported inside a grammar", Printable(word.text));
+  }
+  // A reply is text, and one that names an end token would end there.
+  if (word.kind != LarkKind::kSpecial) return "";
+  return fmt::format("{}: stands for a token, which is no text; put text between quotes, and leave "
+                     "out what ends a reply: it ends where the grammar does", Printable(word.text));
+}
+
+// Of attributes some change nothing here, and others more than what matches.
+std::string HeadFault(const LarkDefinition& definition) {
+  for (const LarkWord& word : definition.head) {
+    if (word.Is(':')) {
+      return fmt::format("{}: parameters of rules are not supported", Printable(definition.name));
+    }
+    if (word.kind != LarkKind::kName) continue;
+    return fmt::format("{}[{}]: attributes of rules are not supported", Printable(definition.name),
+                       Printable(word.text));
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string SchemaFault(const SchemaJson& schema) {
@@ -191,12 +217,16 @@ std::string LarkFault(std::string_view grammar) {
   if (grammar.size() > kLarkBytesMax) {
     return fmt::format("{} bytes of grammar; at most {}", grammar.size(), kLarkBytesMax);
   }
-  for (const char* directive : {"%json", "%lark"}) {
-    if (grammar.find(directive) != std::string_view::npos) {
-      return fmt::format("{}: is not supported inside a grammar", directive);
-    }
+  const std::vector<LarkWord> words = LarkWords(grammar);
+  for (const LarkWord& word : words) {
+    if (std::string fault = WordFault(word); !fault.empty()) return fault;
   }
-  return ExtentFault(LarkExtent(grammar));
+  const std::vector<LarkDefinition> definitions = LarkDefinitions(words);
+  for (const LarkDefinition& one : definitions) {
+    if (std::string fault = HeadFault(one); !fault.empty()) return fault;
+  }
+  std::string fault = EndlessFault(definitions);
+  return fault.empty() ? ExtentFault(LarkExtent(definitions)) : fault;
 }
 
 void BoundNumbers(SchemaJson* schema) { BoundNumbers(schema, true); }

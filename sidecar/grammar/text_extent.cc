@@ -11,7 +11,6 @@ Extent operator+(Extent a, Extent b) {
   return {std::min(a.least + b.least, kExtentMax), std::min(a.most + b.most, kExtentMax)};
 }
 
-bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 // Past what begins at `at` and ends at the next `end` that no backslash stands before.
@@ -34,13 +33,15 @@ size_t EscapeEnd(std::string_view regex, size_t at) {
   return std::min(regex.find('}', at), regex.size() - 1);
 }
 
-// The definitions of a grammar, each with the names in it where they stand.
-class LarkReader {
+// The largest of a grammar's definitions.
+class LarkSum {
  public:
-  explicit LarkReader(std::string_view text) : text_(text) {}
+  explicit LarkSum(std::span<const LarkDefinition> definitions) {
+    // Those of one name belong together, if the compiler lets that pass.
+    for (const LarkDefinition& one : definitions) bodies_[one.name].parts.push_back(one.body);
+  }
 
   Extent Largest() {
-    Split();
     Extent largest;
     for (const auto& [name, body] : bodies_) {
       const Extent extent = Of(name);
@@ -51,68 +52,9 @@ class LarkReader {
 
  private:
   struct Body {
-    std::vector<std::string_view> lines;  // of one name, if it is defined more than once
+    std::vector<std::span<const LarkWord>> parts;
     std::optional<Extent> extent;
   };
-
-  void Split() {
-    size_t begin = 0;
-    std::string_view name;
-    bool line_start = true;
-    for (size_t at = 0; at < text_.size();) {
-      const char c = text_[at];
-      if (line_start && (IsLetter(c) || c == '!' || c == '?')) {
-        const size_t head = at;
-        const size_t colon = HeadEnd(at);
-        if (colon != std::string_view::npos) {
-          if (!name.empty()) bodies_[name].lines.push_back(text_.substr(begin, head - begin));
-          name = NameAt(head);
-          begin = at = colon + 1;
-          line_start = false;
-          continue;
-        }
-      }
-      line_start = c == '\n' || (line_start && (c == ' ' || c == '\t'));
-      at = Past(at);
-    }
-    if (!name.empty()) bodies_[name].lines.push_back(text_.substr(begin));
-  }
-
-  std::string_view NameAt(size_t at) const {
-    while (at < text_.size() && !IsLetter(text_[at])) ++at;
-    size_t end = at;
-    const auto goes_on = [](char c) { return IsLetter(c) || IsDigit(c) || c == '-'; };
-    while (end < text_.size() && goes_on(text_[end])) ++end;
-    return text_.substr(at, end - at);
-  }
-
-  // The colon of the definition that begins here, if one does: name, priority, attributes, colon.
-  size_t HeadEnd(size_t at) const {
-    const std::string_view name = NameAt(at);
-    at = static_cast<size_t>(name.data() - text_.data()) + name.size();
-    for (; at < text_.size(); ++at) {
-      const char c = text_[at];
-      if (c == '[') {
-        at = text_.find(']', at);
-        if (at == std::string_view::npos) return at;
-      } else if (c == ':') {
-        if (at + 1 >= text_.size() || text_[at + 1] != ':') return at;
-        ++at;  // of a parameter
-      } else if (!IsLetter(c) && !IsDigit(c) && c != '.' && c != ' ' && c != '\t' && c != '-') {
-        return std::string_view::npos;
-      }
-    }
-    return std::string_view::npos;
-  }
-
-  // Past the comment, quoted text or character that stands here.
-  size_t Past(size_t at) const {
-    const char c = text_[at];
-    const bool comment = c == '#' || (c == '/' && at + 1 < text_.size() && text_[at + 1] == '/');
-    if (comment) return std::min(text_.find('\n', at), text_.size());
-    if (c == '"' || c == '/') return PastQuoted(text_, at, c);
-    return at + 1;
-  }
 
   Extent Of(std::string_view name) {
     const auto found = bodies_.find(name);
@@ -121,44 +63,35 @@ class LarkReader {
     if (body.extent) return *body.extent;
     body.extent = Extent{};  // one that names itself is refused by the compiler
     Extent sum;
-    for (const std::string_view line : body.lines) sum = sum + Read(line);
+    for (const std::span<const LarkWord> part : body.parts) sum = sum + Read(part);
     return *(bodies_.at(name).extent = sum);
   }
 
-  Extent Read(std::string_view line) {
+  Extent Read(std::span<const LarkWord> words) {
     ExtentSum sum;
-    for (size_t at = static_cast<size_t>(line.data() - text_.data()), end = at + line.size();
-         at < end;) {
-      const char c = text_[at];
-      const size_t next = Past(at);
-      if (c == '"') {
-        const uint64_t bytes = std::max<size_t>(next - at, 2) - 2;  // without its quotes
+    for (size_t at = 0; at < words.size(); ++at) {
+      const LarkWord& word = words[at];
+      if (word.kind == LarkKind::kString) {
+        const uint64_t bytes = std::max<size_t>(word.text.rfind('"'), 1) - 1;
         sum.Atom({bytes, bytes});
-      } else if (c == '/' && next > at + 1 && text_[at + 1] != '/') {
-        sum.Atom(RegexExtent(text_.substr(at + 1, next - at - 2)));
-      } else if (c == '(' || c == '[') {
+      } else if (word.kind == LarkKind::kRegex) {
+        const size_t end = std::max<size_t>(word.text.rfind('/'), 1);
+        sum.Atom(RegexExtent(word.text.substr(1, end - 1)));
+      } else if (word.kind == LarkKind::kName) {
+        sum.Atom(IsTerminal(word.text) ? Of(word.text) : Extent{});
+      } else if (word.Is('(') || word.Is('[')) {
         sum.Open();
-      } else if (c == ')' || c == ']') {
+      } else if (word.Is(')') || word.Is(']')) {
         sum.Close();
-      } else if (c == '|') {
+      } else if (word.Is('|')) {
         sum.Or();
-      } else if (c == '{') {
-        if (const auto count = ReadRepetition(text_.substr(at + 1))) {
-          sum.Repeat(count->least, count->most);
-        }
-      } else if (IsLetter(c)) {
-        const std::string_view name = NameAt(at);
-        const bool is_terminal = name.find_first_of("abcdefghijklmnopqrstuvwxyz") == name.npos;
-        sum.Atom(is_terminal ? Of(name) : Extent{});
-        at += name.size();
-        continue;
+      } else if (const auto count = RepetitionAt(words, at)) {
+        sum.Repeat(count->least, count->most);
       }
-      at = next;
     }
     return sum.Take();
   }
 
-  const std::string_view text_;
   std::map<std::string_view, Body> bodies_;
 };
 
@@ -246,6 +179,8 @@ Extent RegexExtent(std::string_view regex) {
   return sum.Take();
 }
 
-Extent LarkExtent(std::string_view grammar) { return LarkReader(grammar).Largest(); }
+Extent LarkExtent(std::span<const LarkDefinition> definitions) {
+  return LarkSum(definitions).Largest();
+}
 
 }  // namespace kairos

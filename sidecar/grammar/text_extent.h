@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "sidecar/grammar/lark_text.h"
 
 namespace kairos {
 
@@ -47,6 +50,6 @@ std::optional<Extent> ReadRepetition(std::string_view text);
 
 Extent RegexExtent(std::string_view regex);
 // The largest of a Lark grammar's definitions; what names a rule counts as nothing.
-Extent LarkExtent(std::string_view grammar);
+Extent LarkExtent(std::span<const LarkDefinition> definitions);
 
 }  // namespace kairos

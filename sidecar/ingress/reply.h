@@ -15,9 +15,9 @@ enum class ReplyKind : int32_t {
   kAccepted,   // session, version
   kText,       // text, tokens; detail: a KAIROS_DETAIL_CALL_* where it is a broken call
   kReasoning,  // text, tokens
-  kToolCall,   // text
+  kToolCall,   // text, tokens
   kLogprobs,   // text
-  kFinal,      // final
+  kFinal,      // final, tokens
   kError,      // code, detail, text
   kResult,     // of a session or context request: session, version, text, sessions
   kSession,    // of no request: state of a session that the client watches, in sessions[0];

@@ -28,6 +28,10 @@ constexpr uint64_t kLockedBytesAdvised = 8u << 20;
 // ingress keeps free (ring_ingress.cc).
 constexpr uint64_t kDescriptorsOfOurOwn = 64;
 
+// What a process takes beside models and KV: code, stacks of threads, heaps. The service file says
+// it, too.
+constexpr uint64_t kBytesOfOurOwn = 256u << 20;
+
 std::string LimitWords(rlim_t limit) {
   return limit == RLIM_INFINITY ? "unlimited" : BytesWords(limit);
 }
@@ -174,6 +178,26 @@ Finding CheckMemory(uint64_t weight_bytes, uint64_t kv_bytes) {
     found.remedy = "lower kv.memory, or end other programs: when it has filled, the system may "
                    "swap or kill kairosd";
   }
+  return found;
+}
+
+Finding CheckAddressSpace(uint64_t bytes) {
+  rlimit limit{};
+  getrlimit(RLIMIT_AS, &limit);
+  const uint64_t needed = bytes + kBytesOfOurOwn;
+  Finding found{"address_space", Severity::kOk,
+                fmt::format("{} (RLIMIT_AS); {} are needed, and 2 MiB for each client",
+                            LimitWords(limit.rlim_cur), BytesWords(needed)),
+                "", 0};
+  if (limit.rlim_cur >= needed) return found;
+  found.severity = Severity::kFail;
+  found.words = fmt::format("the limit of address space (RLIMIT_AS) is {}; the models while they "
+                            "load, kv.memory and kairosd itself need {}, and 2 MiB for each client",
+                            BytesWords(limit.rlim_cur), BytesWords(needed));
+  found.remedy = fmt::format("set LimitAS=infinity in the service, or `ulimit -v unlimited` (at "
+                             "least {}) where it is started, or lower kv.memory",
+                             (needed + 1023) / 1024);
+  found.exit_status = kExitOsError;
   return found;
 }
 

@@ -20,6 +20,10 @@ Finding CheckIoUring();
 // Whether weights and KV fit the memory that this process may have (the host's, or its group's).
 Finding CheckMemory(uint64_t weight_bytes, uint64_t kv_bytes);
 
+// Whether the limit of address space (RLIMIT_AS) leaves room for `bytes` of models and KV, and for
+// what kairosd needs beside them. Where it does not, the process would end at some allocation.
+Finding CheckAddressSpace(uint64_t bytes);
+
 // "1.5 GiB".
 std::string BytesWords(uint64_t bytes);
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sidecar/preflight/model_check.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -95,6 +97,27 @@ CheckedModel CheckModel(const ModelToServe& model, const std::string& key,
   return {file.Take(), tokenizer.Take()};
 }
 
+// What the models take at most while they are loaded one after the other: the files of those to
+// come, weights and KV of those that are there. Weights take about what their file does.
+uint64_t AddressSpaceOf(const std::vector<ModelToServe>& models) {
+  std::vector<uint64_t> file_bytes;
+  uint64_t files = 0;
+  for (const ModelToServe& model : models) {
+    struct stat status {};
+    const bool known = stat(ResolveModelPath(model.path).c_str(), &status) == 0;
+    file_bytes.push_back(known ? static_cast<uint64_t>(status.st_size) : 0);
+    files += file_bytes.back();
+  }
+  uint64_t most = 0;
+  uint64_t loaded = 0;
+  for (size_t i = 0; i < models.size(); ++i) {
+    loaded += file_bytes[i] + models[i].kv_bytes;
+    most = std::max(most, files + loaded);
+    files -= file_bytes[i];
+  }
+  return most;
+}
+
 }  // namespace
 
 std::string ResolveModelPath(const std::string& name_or_path) {
@@ -112,6 +135,8 @@ std::string ResolveModelPath(const std::string& name_or_path) {
 
 std::vector<CheckedModel> CheckModels(const std::vector<ModelToServe>& models,
                                       std::vector<Finding>* findings) {
+  findings->push_back(CheckAddressSpace(AddressSpaceOf(models)));
+  if (findings->back().severity == Severity::kFail) return {};
   std::vector<CheckedModel> checked;
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -59,6 +60,25 @@ std::string FolderFault(const std::string& folder, bool deep) {
   if (deep && parent != folder) return FolderFault(parent, true);
   if (stat(parent.c_str(), &status) != 0) return parent + ": " + std::strerror(errno);
   return May(parent, W_OK | X_OK) ? "" : "no permission: " + Ownership(parent);
+}
+
+// The process that holds a lock in the way of opening the SQLite file at `path`, or 0 where it is
+// in a namespace that this one does not see. Nothing where none does.
+std::optional<pid_t> LockHolder(const std::string& path) {
+  // The bytes that SQLite's locks are on, in every file of its format: pending, reserved, shared.
+  constexpr off_t kFirstLockByte = 0x40000000;
+  constexpr off_t kLockBytes = 512;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return std::nullopt;
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = kFirstLockByte;
+  lock.l_len = kLockBytes;
+  const bool known = fcntl(fd, F_GETLK, &lock) == 0;
+  close(fd);
+  if (!known || lock.l_type == F_UNLCK) return std::nullopt;
+  return lock.l_pid;
 }
 
 // Whether somebody has the socket at `path` open; EAGAIN is a full queue, EPROTOTYPE another kind.
@@ -158,13 +178,23 @@ Finding CheckCatalog(const std::string& path, uint64_t bytes_max) {
     found.severity = Severity::kFail;
     found.words = fmt::format("the disk of the session catalog {} is full: {} are free", path,
                               BytesWords(free_bytes));
-    found.remedy = "make room on " + place + ", " + elsewhere + ": turns are refused until then";
+    found.remedy = "make room on " + place + ", " + elsewhere +
+                   "; until then kairosd may not start, and one that runs refuses turns";
   } else if (used < bytes_max && free_bytes < bytes_max - used) {
     found.severity = Severity::kWarn;
     found.remedy = "the disk is full before the limit is reached: make room, or lower "
                    "catalog.bytes_max";
   }
   return found;
+}
+
+Finding CheckCatalogFree(const std::string& path) {
+  const std::optional<pid_t> holder = LockHolder(path);
+  if (!holder) return {"catalog", Severity::kOk, path + " is free", "", 0};
+  const std::string who = *holder > 0 ? fmt::format(" (pid {})", *holder) : "";
+  return Refuse("catalog",
+                "session catalog: " + path + ": is in use, by another kairosd perhaps" + who,
+                "end that one, or give this one a --catalog-path of its own");
 }
 
 }  // namespace kairos

@@ -21,5 +21,8 @@ Finding CheckEndpoint(const std::string& key, const std::string& path);
 Finding CheckInstance(const std::string& socket, std::string* pid);
 // The catalog or its folder can be made, read and written, and its disk has room up to `bytes_max`.
 Finding CheckCatalog(const std::string& path, uint64_t bytes_max);
+// Whether no other process has the catalog at `path` open; one that cannot be read counts as free.
+// Not for a process that has the catalog open itself: it would lose its own locks.
+Finding CheckCatalogFree(const std::string& path);
 
 }  // namespace kairos

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "kairos/kairos.h"
 
 namespace kairos {
@@ -72,23 +74,31 @@ void GrammarThread::Compile(GrammarJob job) {
     result.grammar = std::move(job.reply.grammar);
     return Answer(std::move(result));
   }
-  // Whose fault it is: what clients wrote is tried part by part.
   result.status = Status(made.status().code(), made.status().message(), KAIROS_DETAIL_GRAMMAR);
-  if (job.reply.parts.size() > kPartsTriedMax) {
-    result.error = "the tools together: " + result.error;
-  } else {
-    for (const ReplyGrammar::Part& part : job.reply.parts) {
-      std::string words;
-      if (compiler_.Compile(part.grammar, false, &words).ok()) continue;
-      result.error = part.label + ": " + words;
-      break;
-    }
-  }
+  BlamePart(job.reply.parts, &result.error);
   if (job.reply.grammar.size() <= kRefusalBytesMax) {
     if (refusals_.size() == kRefusalsKept) refusals_.pop_front();
     refusals_.push_back({std::move(job.reply.grammar), result.status, result.error});
   }
   Answer(std::move(result));
+}
+
+void GrammarThread::BlamePart(const std::vector<ReplyGrammar::Part>& parts,
+                              std::string* error) const {
+  for (const ReplyGrammar::Part& part : parts) {
+    if (parts.size() > kPartsTriedMax) break;
+    std::string words;
+    if (compiler_.Compile(part.grammar, false, &words).ok()) continue;
+    *error = part.label + ": " + words;
+    return;
+  }
+  if (parts.size() < 2) return;
+  // The constraint, where there is one, is the first.
+  const bool constrained = parts.front().label == "constraint";
+  *error = fmt::format("{}the {} tools together: {}{}",
+                       constrained ? "the constraint and " : "",
+                       parts.size() - (constrained ? 1 : 0), *error,
+                       error->starts_with(kTooMuchWork) ? ", or send fewer tools" : "");
 }
 
 void GrammarThread::AnswerEqual(const std::string& grammar, CompiledGrammar& compiled) {

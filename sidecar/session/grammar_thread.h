@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "base/spsc_queue.h"
 #include "base/status.h"
@@ -64,6 +65,8 @@ class GrammarThread {
 
   bool TakeJobs();
   void Compile(GrammarJob job);
+  // Whose fault a refusal is: what clients wrote is tried part by part.
+  void BlamePart(const std::vector<ReplyGrammar::Part>& parts, std::string* error) const;
   void AnswerEqual(const std::string& grammar, CompiledGrammar& compiled);
   void Answer(GrammarResult&& result);
 

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Crash points for tests: with $KAIROS_KILL_AT = "stage" or "stage:N" the process kills itself with
-// SIGKILL when it passes that stage for the Nth time. Built only with KAIROS_TEST_HOOKS.
+// A place for tests to stop a turn at. The path of a turn calls it at each of its stages, on the
+// conductor's thread.
 #pragma once
 
 namespace kairos {
 
-#ifdef KAIROS_TEST_HOOKS
+// Does nothing. The kairosd of the tests is linked with another one, tests/support/crash_points.cc.
 void StageHook(const char* stage);
-#else
-inline void StageHook(const char*) {}
-#endif
 
 }  // namespace kairos

@@ -78,6 +78,7 @@ struct Turn {
   std::unique_ptr<ToolStream> calls;
   std::string text;                  // as generated, markup too; with what of it the prompt opened
   std::vector<ReplyPart> told;       // of it, to the client
+  std::vector<TokenId> untold;       // of `generated`, the last ones, in no record yet
   std::vector<TokenId> generated;
   std::vector<TokenId> answer;       // of these, what the log keeps
   FinishCause cause = FinishCause::kPrefilled;

@@ -54,7 +54,7 @@ void TurnPipeline::OnFinished(Turn& turn, EngineEvent& event) {
   std::vector<ToolEvent> events;
   turn.calls->Feed(rest, &events);
   turn.calls->Finish(&events);
-  Tell(turn, std::move(events), {});
+  Tell(turn, std::move(events));
   turn.final.stage_ns[KAIROS_STAGE_QUEUE] += event.queue_ns;
   turn.final.stage_ns[KAIROS_STAGE_PREFILL] = event.prefill_ns;
   turn.final.stage_ns[KAIROS_STAGE_DECODE] = event.decode_ns;
@@ -265,6 +265,7 @@ void TurnPipeline::ReplyFinal(Turn& turn, Session& session, Version version) {
   history_.Add(final, UnixMs());
   Reply reply = MakeReply(turn, ReplyKind::kFinal);
   reply.version = version.value;
+  reply.tokens = std::move(turn.untold);
   reply.final = final;
   parts_.replies.Send(std::move(reply));
   for (const uint64_t follower : turn.followers) {

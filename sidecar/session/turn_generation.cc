@@ -257,19 +257,15 @@ void TurnPipeline::OnEngine(EngineEvent&& event, uint64_t now_ns) {
   }
 }
 
-// Sends what can be told by now. Tokens go with the first text, or alone with an empty one.
-void TurnPipeline::Tell(Turn& turn, std::vector<ToolEvent>&& events,
-                        std::vector<TokenId>&& tokens) {
-  std::vector<ReplyPart> parts = PartsOf(std::move(events));
-  const auto carries = [](const ReplyPart& part) { return part.kind != ReplyKind::kToolCall; };
-  if (!tokens.empty() && std::none_of(parts.begin(), parts.end(), carries)) {
-    parts.insert(parts.begin(), ReplyPart{});
-  }
-  for (ReplyPart& part : parts) {
+// Sends what can be told by now. Tokens that are markup, or whose text is not certain yet, wait for
+// the next record that tells something, at last for the final one.
+void TurnPipeline::Tell(Turn& turn, std::vector<ToolEvent>&& events) {
+  for (ReplyPart& part : PartsOf(std::move(events))) {
+    if (part.text.empty()) continue;
     Reply reply = MakeReply(turn, part.kind);
     reply.detail = part.detail;
     reply.text = part.text;
-    if (carries(part)) reply.tokens = std::exchange(tokens, {});
+    reply.tokens = std::exchange(turn.untold, {});
     parts_.replies.Send(std::move(reply));
     KeepPart(std::move(part), &turn.told);
   }
@@ -279,11 +275,12 @@ void TurnPipeline::OnToken(Turn& turn, EngineEvent& event) {
   StageHook("token");
   if (turn.generated.empty()) turn.final.ttft_ns = event.time_ns - turn.started_ns;
   turn.generated.push_back(event.token);
+  turn.untold.push_back(event.token);
   const std::string text = turn.stream->Push(event.token);
   turn.text += text;
   std::vector<ToolEvent> events;
   turn.calls->Feed(text, &events);
-  Tell(turn, std::move(events), {event.token});
+  Tell(turn, std::move(events));
   if (turn.ask().sampling.want_logprobs) {
     Reply logprobs = MakeReply(turn, ReplyKind::kLogprobs);
     logprobs.text = LogprobsJson(event);

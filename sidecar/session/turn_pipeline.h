@@ -142,7 +142,7 @@ class TurnPipeline {
   void RetryWaitingKv();
   void RetryWaitingKv(ModelHost& host);
   void OpenStreams(Turn& turn, const Session& session, std::vector<std::string> stops);
-  void Tell(Turn& turn, std::vector<ToolEvent>&& events, std::vector<TokenId>&& tokens);
+  void Tell(Turn& turn, std::vector<ToolEvent>&& events);
   uint32_t NewTokensMax(const Turn& turn) const;
   bool IsOverShare(const Turn& turn, const Session& session) const;
   void NoteHeld(const Turn& turn, bool begins);

@@ -60,9 +60,10 @@ Status StatusOf(int code) {
 Status MakeFile(const std::string& path, std::string* error) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) {
+    const bool is_full = errno == ENOSPC || errno == EDQUOT;
     *error = path + ": " + std::strerror(errno);
-    return {Code::kUnavailable, "session catalog cannot be opened for writing",
-            KAIROS_DETAIL_STORAGE};
+    return {is_full ? Code::kResourceExhausted : Code::kUnavailable,
+            "session catalog cannot be opened for writing", KAIROS_DETAIL_STORAGE};
   }
   struct stat file {};
   const bool regular = fstat(fd, &file) == 0 && S_ISREG(file.st_mode);
@@ -193,10 +194,7 @@ Result<SqliteStatement> SqliteDatabase::Prepare(const char* sql) {
 
 std::string SqliteDatabase::LastError() const {
   if (database_ == nullptr) return "out of memory";
-  if (sqlite3_errcode(database_) == SQLITE_BUSY) {
-    return "is in use, by another kairosd perhaps\n"
-           "  end that one, or give this one a --catalog-path of its own";
-  }
+  if (sqlite3_errcode(database_) == SQLITE_BUSY) return "is in use by another process";
   return sqlite3_errmsg(database_);
 }
 

@@ -5,7 +5,7 @@
   kill_rounds.py [--rounds N] [--seed S] [--layers L]
 
 --layers keeps only the first layers of the test model, which makes rounds faster; the path of a
-turn is the same.
+turn is the same. KAIROSD is kairosd_for_tests, which dies where it is told to.
 
 Each round has ten turns in flight from two client processes when the sidecar dies: at a random
 time, or at a named stage of some turn. The oracle is what the clients heard:

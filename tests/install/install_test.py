@@ -61,6 +61,12 @@ class Install(unittest.TestCase):
         self.assertEqual(programs, [str(self.top / "first/bin" / name)
                                     for name in ("kairosd", "kairosctl")])
 
+    def test_InstalledSidecarHasNoCrashPoints(self):
+        program = (self.prefix / "bin/kairosd").read_bytes()
+        for name in (b"KAIROS_KILL_AT", b"KAIROS_RING_START"):
+            self.assertNotIn(name, program)
+        self.assertFalse((self.prefix / "bin/kairosd_for_tests").exists())
+
     def test_InstallsNoPrivateHeader(self):
         headers = {path.name for path in (self.prefix / "include").rglob("*") if path.is_file()}
         self.assertEqual(headers, {"kairos.h", "kairos.hpp", "attachment.hpp", "values.hpp"})

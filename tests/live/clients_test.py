@@ -304,7 +304,8 @@ class Generating(live_daemon.LiveTest):
 
     @staticmethod
     def tokens(events) -> list[int]:
-        return [t for e in events if isinstance(e, kairos.TextEvent) for t in e.tokens]
+        return [t for e in events if isinstance(e, (kairos.TextEvent, kairos.FinalEvent))
+                for t in e.tokens]
 
     def test_logprobs_hold_the_token_and_its_alternatives_in_order(self) -> None:
         events, result = self.events(max_tokens=6, temperature=0, ignore_eos=True, logprobs=3)

@@ -59,6 +59,20 @@ class Grammars(live_daemon.LiveTest):
         self.assertIn("nothing that the schema or constraint allows can follow",
                       str(refusal.exception))
 
+    def test_events_of_a_constrained_reply_say_something(self) -> None:
+        tools = [{"name": "look", "parameters": {"type": "object", "required": ["at"],
+                                                 "properties": {"at": {"enum": ["é", "ü"]}}}}]
+        sidecar = self.client()
+        for options in ({"generation": Generation(max_tokens=60, json_schema='{"enum": ["é ü"]}')},
+                        {"generation": Generation(max_tokens=60), "tools": tools,
+                         "tool_choice": "required", "parallel_tool_calls": False}):
+            turn = sidecar.submit("Look.", **options)
+            events = list(turn)
+            self.assertNotIn("", [event.text for event in events
+                                  if isinstance(event, kairos.TextEvent)])
+            self.assertEqual(sum(len(getattr(event, "tokens", ())) for event in events),
+                             turn.result.usage.generated_tokens)
+
     def test_a_value_ends_in_time_and_where_it_cannot_the_finish_says_so(self) -> None:
         sidecar = self.client()
         schema = {"type": "object", "properties": {"text": {"type": "string"},

@@ -128,10 +128,11 @@ class Metrics(unittest.TestCase):
             connection.close()
 
     def test_taken_port_ends_the_start_with_73(self) -> None:
-        second = live_daemon.LiveDaemon(extra=self.daemon.extra)
+        second = live_daemon.LiveDaemon(extra=(*self.daemon.extra, "--log-level", "info"))
         self.addCleanup(second.close)
         self.assertEqual(second.spawn().wait(live_daemon.WATCHDOG_S), CANNOT_CREATE)
-        self.assertIn(f"metrics.listen: cannot listen on 127.0.0.1:{self.port}", second.log_text())
+        self.assertIn(f"metrics.listen: 127.0.0.1:{self.port} is in use", second.log_text())
+        self.assertNotIn("model_loaded", second.log_text())
         self.assertEqual(Page(self.port).status, 200)
 
 

@@ -7,7 +7,9 @@ Environment beside that of live_daemon.py: KAIROSCTL.
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import json
 import os
 import pathlib
@@ -118,6 +120,20 @@ class Faults(unittest.TestCase):
                     client.connect(path)  # it was left alone
             os.unlink(path)
 
+    def test_metrics_port_in_use(self) -> None:
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            address = f"127.0.0.1:{other.getsockname()[1]}"
+            self.daemon.extra = ("--metrics-listen", address)
+            words = (f"metrics.listen: {address} is in use by another program", "another port")
+            self.assert_ends(CANNOT_CREATE, *words)
+            self.assert_found("metrics.listen", "fail", *words)
+        self.daemon.start()
+        command = [CTL, "doctor", "--json", *self.settings()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, f"its own port is no fault: {done.stdout}")
+
     def test_full_disk(self) -> None:
         disk = self.folder + "/disk"
         os.mkdir(disk)
@@ -126,8 +142,13 @@ class Faults(unittest.TestCase):
             self.skipTest("cannot mount a small file system here")
         self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
         self.daemon.catalog = disk + "/catalog.db"
-        self.assert_found("catalog", "fail", f"{self.daemon.catalog} is full", "make room on",
-                          "`catalog.path`")
+        words = (f"{self.daemon.catalog} is full", "make room on", "`catalog.path`",
+                 "kairosd may not start")
+        self.assert_found("catalog", "fail", *words)
+        with contextlib.suppress(OSError), open(disk + "/ballast", "wb", buffering=0) as file:
+            while file.write(b"x" * 4096):
+                pass
+        self.assert_ends(CANNOT_CREATE, *words)
 
     def test_stale_socket(self) -> None:
         self.daemon.start()
@@ -188,6 +209,17 @@ class Faults(unittest.TestCase):
         self.assert_ends(OS_ERROR, *words)
         self.assert_found("memory", "fail", *words)
 
+    def test_small_limit_of_address_space(self) -> None:
+        for mebibytes in (60, 150, 300):
+            limits = (mebibytes << 20,) * 2
+            limit = functools.partial(resource.setrlimit, resource.RLIMIT_AS, limits)
+            words = (f"limit of address space (RLIMIT_AS) is {mebibytes}.0 MiB", "LimitAS",
+                     "ulimit -v", "kv.memory")
+            for flags in ((), ("--check-config",)):
+                self.assert_ends(OS_ERROR, *words, arguments=[*flags, *self.settings()],
+                                 preexec_fn=limit)
+            self.assert_found("address_space", "fail", *words, preexec_fn=limit)
+
     def test_kv_memory_too_small_for_the_model(self) -> None:
         arguments = ["1MiB" if word == "256MiB" else word for word in self.settings()]
         self.assert_ends(CONFIG, "kv.memory of 1048576 bytes holds", "raise kv.memory",
@@ -208,8 +240,11 @@ class Faults(unittest.TestCase):
         arguments = self.settings()
         for flag in ("--socket", "--control-socket"):
             arguments[arguments.index(flag) + 1] += ".other"
-        self.assert_ends(CANNOT_CREATE, "is in use, by another kairosd perhaps", "--catalog-path",
-                         arguments=arguments)
+        words = (f"session catalog: {self.daemon.catalog}: is in use, by another kairosd perhaps "
+                 f"(pid {self.daemon.pid})", "--catalog-path")
+        self.assert_ends(CANNOT_CREATE, *words, arguments=arguments)
+        self.assert_found("catalog", "fail", *words, arguments=arguments)
+        self.assertEqual(self.finding("catalog")["severity"], "ok", "it is its own")
 
     def test_client_of_an_older_abi(self) -> None:
         self.daemon.start()

@@ -56,20 +56,26 @@ TEST(ToolCallSim, ACallIsToldOnceItIsWholeAndItsMarkupIsNoText) {
   EXPECT_EQ(outcome.figures().phase, KAIROS_PHASE_WAITING_TOOL);
 }
 
-TEST(ToolCallSim, EveryTokenIsInOneTextOrReasoningEventInOrder) {
+TEST(ToolCallSim, EveryTokenIsInOneRecordInOrderAndNoTextIsEmpty) {
   SidecarSim sim;
   const std::string script = "<think>hm</think>yes " + std::string(kCall) + " ok";
 
   const auto& outcome = Say(sim, script);
 
   std::string tokens;
+  size_t with_tokens = 0;
   for (const Reply& reply : outcome.replies) {
+    const bool tells = reply.kind == ReplyKind::kText || reply.kind == ReplyKind::kReasoning ||
+                       reply.kind == ReplyKind::kToolCall;
+    EXPECT_EQ(reply.text.empty(), !tells);
+    EXPECT_TRUE(reply.tokens.empty() || tells || reply.kind == ReplyKind::kFinal);
+    with_tokens += !reply.tokens.empty();
     for (const TokenId token : reply.tokens) {
-      EXPECT_TRUE(reply.kind == ReplyKind::kText || reply.kind == ReplyKind::kReasoning);
       if (token < 256) tokens += static_cast<char>(token);
     }
   }
   EXPECT_EQ(tokens, script);
+  EXPECT_GT(with_tokens, 3u);
   EXPECT_TRUE(Told(outcome).starts_with("\nreasoning hm\ntext yes \ncall ")) << Told(outcome);
 }
 

@@ -48,6 +48,7 @@ class ToolCallEvent(Event):
     name: str
     arguments: Any  # parsed where it is JSON, else the text
     raw: str
+    tokens: tuple[int, ...] = ()  # generated since the event before, markup too
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class LogprobsEvent(Event):
 @dataclass(frozen=True)
 class FinalEvent(Event):
     result: TurnResult
+    tokens: tuple[int, ...] = ()  # generated since the event before
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def _tokens(handle: ctypes.c_void_p) -> tuple[int, ...]:
     return tuple(first[: count.value]) if count.value else ()
 
 
-def _tool_call(request: int, session: int, raw: str) -> ToolCallEvent:
+def _tool_call(request: int, session: int, raw: str, tokens: tuple[int, ...]) -> ToolCallEvent:
     call = json.loads(raw)
     arguments = call.get("arguments")
     if isinstance(arguments, str):
@@ -97,7 +99,7 @@ def _tool_call(request: int, session: int, raw: str) -> ToolCallEvent:
         except ValueError:
             pass  # a model may write arguments that are not JSON; the program sees its text
     return ToolCallEvent(request, session, str(call.get("id", "")), str(call.get("name", "")),
-                         arguments, raw)
+                         arguments, raw, tokens)
 
 
 def _final(handle: ctypes.c_void_p) -> TurnResult:
@@ -127,11 +129,11 @@ def take(handle: ctypes.c_void_p) -> Event:
         if kind == REASONING:
             return ReasoningEvent(request, session, text, _tokens(handle))
         if kind == TOOL_CALL:
-            return _tool_call(request, session, text)
+            return _tool_call(request, session, text, _tokens(handle))
         if kind == LOGPROBS:
             return LogprobsEvent(request, session, json.loads(text) if text else [])
         if kind == FINAL:
-            return FinalEvent(request, session, _final(handle))
+            return FinalEvent(request, session, _final(handle), _tokens(handle))
         if kind == ERROR:
             return ErrorEvent(request, session, lib.kairos_event_code(handle),
                               lib.kairos_event_detail(handle), text)

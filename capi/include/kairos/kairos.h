@@ -290,9 +290,9 @@ KAIROS_API int32_t kairos_turn_cancel(kairos_client_t* client, uint64_t request_
 #define KAIROS_EVENT_ACCEPTED 1  /* session id and base version are known; the turn is queued */
 #define KAIROS_EVENT_TEXT 2      /* whole UTF-8 characters, without the markup of calls; tokens: those
                                     generated since, markup too; detail: a KAIROS_DETAIL_CALL_*, or 0 */
-#define KAIROS_EVENT_TOOL_CALL 3 /* text: {"id","name","arguments"} */
+#define KAIROS_EVENT_TOOL_CALL 3 /* text: {"id","name","arguments"}; tokens: as above */
 #define KAIROS_EVENT_LOGPROBS 4  /* text: JSON of tokens and alternatives */
-#define KAIROS_EVENT_FINAL 5     /* kairos_event_final; the last event of a turn that was accepted */
+#define KAIROS_EVENT_FINAL 5     /* kairos_event_final; tokens: as above; last event of an accepted turn */
 #define KAIROS_EVENT_ERROR 6     /* code, detail, text; the last event of a turn that was not done */
 #define KAIROS_EVENT_REPLY 7     /* result of a blocking call */
 #define KAIROS_EVENT_REASONING 8 /* as a text event: what the model thinks before it answers */

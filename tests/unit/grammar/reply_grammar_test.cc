@@ -274,6 +274,14 @@ TEST_F(ReplyGrammarTest, RefusalsNameToolFieldAndKeyword) {
       {Rules(ToolChoice::kAuto), "[1]", "tools_json: tool 0 has no name"},
       {Rules(ToolChoice::kAuto), R"([{"name": "a"}, {"function": {"name": "a"}}])",
        "tools_json[1].name: \"a\" is the name of tools_json[0], too"},
+      {Rules(ToolChoice::kFree), R"([{"x": 1}, {"name": "a"}, {"function": {"name": "a"}}])",
+       "tools_json[2].name: \"a\" is the name of tools_json[1], too"},
+      {Rules(ToolChoice::kNone), R"([{"name": "a"}, {"name": "a"}])", "tools_json[1].name: \"a\""},
+      {Rules(ToolChoice::kAuto), R"([{"name": "a", "parameters": {"type": "object",
+       "properties": {"b": {"type": "null"}, "b": {"type": "string"}}}}])",
+       "tools_json[0].parameters.properties: the key \"b\" is there twice"},
+      {Rules(ToolChoice::kAuto), R"([{"name": "a", "parameters": {"required": ["b"],
+       "properties": {"b": {"$ref": "#"}}}}])", "tool \"a\": $ref: nothing matches \"#\""},
       {Rules(ToolChoice::kAuto), R"([{"name": "a", "parameters": 3}])",
        "tool \"a\": must be a JSON object"},
       {Rules(ToolChoice::kAuto), R"([{"name": "a", "parameters": {"type": "array"}}])",
@@ -324,6 +332,35 @@ TEST_F(ReplyGrammarTest, RefusedReferencesAndPatternsAreNamedByTheirKeyword) {
     EXPECT_FALSE(compiler_->Compile(reply->grammar, false, &error).ok());
     EXPECT_TRUE(error.starts_with(words)) << error;
   }
+}
+
+// Clients have no fuel and no options of the library.
+TEST_F(ReplyGrammarTest, RefusalsOfTheGrammarLibraryAreInTermsOfOurs) {
+  const auto refusal_of = [this](const ReplyRules& rules, const std::string& tools) {
+    std::string error;
+    const auto reply = Write(rules, tools, &error);
+    EXPECT_TRUE(reply.ok()) << error;
+    EXPECT_FALSE(compiler_->Compile(reply->grammar, false, &error).ok());
+    return error;
+  };
+  const std::string overlap = refusal_of(
+      Matching(ConstraintKind::kJsonSchema,
+               R"({"oneOf": [{"type": "string"}, {"type": "string", "minLength": 1}]})"), "");
+  EXPECT_TRUE(overlap.starts_with("oneOf: cannot be enforced")) << overlap;
+  EXPECT_EQ(overlap.find("coerce"), std::string::npos) << overlap;
+  const std::string keyword =
+      refusal_of(Matching(ConstraintKind::kJsonSchema, R"({"not": {"type": "null"}})"), "");
+  EXPECT_EQ(keyword, "keywords that cannot be enforced: [\"not\"]");
+  Json tools = Json::array();
+  for (int i = 0; i < 20; ++i) {
+    Json properties;
+    for (int j = 0; j < 40; ++j) properties[fmt::format("p{}", j)] = {{"type", "integer"}};
+    tools.push_back({{"name", fmt::format("t{}", i)},
+                     {"parameters", {{"type", "object"}, {"properties", properties}}}});
+  }
+  const std::string work = refusal_of(Rules(ToolChoice::kRequired), tools.dump());
+  EXPECT_TRUE(work.starts_with(kTooMuchWork)) << work;
+  EXPECT_NE(work.find("use fewer"), std::string::npos) << work;
 }
 
 TEST_F(ReplyGrammarTest, OneCallUnderAutoIsTextOrOneCall) {
@@ -389,6 +426,18 @@ TEST_F(ReplyGrammarTest, WhatCannotBeEnforcedIsRefusedBeforeItIsCompiled) {
       {ConstraintKind::kJsonSchema, many("patternProperties", 33), "patternProperties: 33"},
       {ConstraintKind::kLark, "start: %json {\"minLength\": 9000}", "%json"},
       {ConstraintKind::kLark, doubling, "repetitions"},
+      {ConstraintKind::kLark, "start: T\nT: \"a\" ~ 200000", "repetitions"},
+      {ConstraintKind::kLark, "start: \"a\" <|im_end|> \"b\"", "<|im_end|>: stands for a token"},
+      {ConstraintKind::kLark, "start: <[1-9]>", "<[1-9]>: stands for a token"},
+      {ConstraintKind::kLark, "%llguidance {}\nstart: \"a\"", "%llguidance: is not supported"},
+      {ConstraintKind::kLark, "start: %regex {\"substring_chars\": \"ab\"}", "%regex: is not"},
+      {ConstraintKind::kLark, "start[temperature=0.5]: \"a\"", "start[temperature]: attributes"},
+      {ConstraintKind::kLark, "start: a::0x1\na::_: \"b\"", "a: parameters of rules"},
+      {ConstraintKind::kLark, "start: \"a\" start", "nothing matches rule \"start\""},
+      {ConstraintKind::kJsonSchema, R"({"type": "object", "properties": {"a": {"$ref": "#"}},
+       "required": ["a"]})", "constraint: $ref: nothing matches \"#\""},
+      {ConstraintKind::kJsonSchema, R"({"properties": {"a": {}, "a": true}})",
+       "constraint.properties: the key \"a\" is there twice"},
       {ConstraintKind::kLark, rules, "at most 8192"},
   };
   for (const Case& one : cases) {

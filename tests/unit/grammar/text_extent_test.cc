@@ -44,11 +44,14 @@ TEST(TextExtent, OfGrammarsFollowsTerminalsAndNoRules) {
       {"A: A A", {0, 0}},
       {"a::_ : B\nB: \"12345\"", {5, 5}},
       {"A: \"a\\\"b\nB: \"\n", {8, 8}},
+      {"A: \"a\" ~ 7\nB: \"a\"~2..9\nC: \"a\"{ 2, # }\n 9 }", {7, 9}},
       {"", {0, 0}},
   };
   for (const Case& one : cases) {
-    EXPECT_EQ(LarkExtent(one.grammar).least, one.extent.least) << one.grammar;
-    EXPECT_EQ(LarkExtent(one.grammar).most, one.extent.most) << one.grammar;
+    const std::vector<LarkWord> words = LarkWords(one.grammar);
+    const Extent extent = LarkExtent(LarkDefinitions(words));
+    EXPECT_EQ(extent.least, one.extent.least) << one.grammar;
+    EXPECT_EQ(extent.most, one.extent.most) << one.grammar;
   }
 }
 

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sidecar/preflight/place_checks.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+
+#include <fmt/format.h>
 
 #include "sidecar/engine/kv_arena.h"
 #include "sidecar/preflight/host_checks.h"
@@ -104,6 +110,40 @@ TEST_F(PlaceChecks, CatalogMayLackFoldersButMustBeAFileWithRoom) {
       << "no disk has so much room";
 }
 
+TEST_F(PlaceChecks, CatalogIsFreeUnlessAnotherProcessHoldsALockOfSqlite) {
+  const std::string path = folder_ + "/c.db";
+  EXPECT_EQ(CheckCatalogFree(path).severity, Severity::kOk) << "it is not there";
+  std::ofstream(path) << "";
+  EXPECT_EQ(CheckCatalogFree(path).severity, Severity::kOk);
+  int locked[2];
+  ASSERT_EQ(pipe(locked), 0);
+  const pid_t other = fork();
+  if (other == 0) {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = 0x40000002;  // the first shared byte
+    lock.l_len = 1;
+    const bool holds = fcntl(open(path.c_str(), O_RDWR), F_SETLK, &lock) == 0;
+    const bool told = write(locked[1], "x", holds ? 1 : 0) == 1;
+    while (told) pause();
+    _exit(1);
+  }
+  close(locked[1]);
+  char byte = 0;
+  ASSERT_EQ(read(locked[0], &byte, 1), 1);
+  close(locked[0]);
+
+  const Finding held = CheckCatalogFree(path);
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
+
+  EXPECT_EQ(held.severity, Severity::kFail);
+  EXPECT_EQ(held.exit_status, kExitCannotCreate);
+  EXPECT_NE(held.words.find(fmt::format("(pid {})", other)), std::string::npos) << held.words;
+  EXPECT_EQ(CheckCatalogFree(path).severity, Severity::kOk) << "it is gone";
+}
+
 TEST_F(PlaceChecks, CatalogCountsItsLog) {
   std::ofstream(folder_ + "/c.db") << std::string(4096, 'x');
   std::ofstream(folder_ + "/c.db-wal") << std::string(8192, 'x');
@@ -127,6 +167,27 @@ TEST(HostChecks, RefuseAModelLargerThanTheMemoryAndWarnOfTooMuchKv) {
   EXPECT_EQ(kv.exit_status, 0);
   EXPECT_EQ(model.severity, Severity::kFail) << model.words;
   EXPECT_EQ(model.exit_status, kExitOsError);
+}
+
+TEST(HostChecks, AddressSpaceMustHoldTheModelsAndSaysHowMuchThatIs) {
+  // Above what a sanitizer maps, so that this process goes on under it.
+  constexpr rlim_t kLimit = rlim_t{1} << 46;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_EQ(CheckAddressSpace(kLimit).severity, Severity::kOk) << "without a limit";
+  const rlimit limit{kLimit, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+
+  const Finding fits = CheckAddressSpace(kLimit / 2);
+  const Finding small = CheckAddressSpace(kLimit);
+
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_EQ(fits.severity, Severity::kOk) << fits.words;
+  EXPECT_EQ(small.severity, Severity::kFail);
+  EXPECT_EQ(small.exit_status, kExitOsError);
+  EXPECT_NE(small.words.find("RLIMIT_AS"), std::string::npos) << small.words;
+  EXPECT_NE(small.remedy.find("LimitAS"), std::string::npos) << small.remedy;
+  EXPECT_NE(small.remedy.find("at least 68719738880"), std::string::npos) << small.remedy;
 }
 
 TEST(HostChecks, DescriptorsMustSufficeForTheClients) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include "kairos/kairos.h"
 #include "tests/unit/chat/tiny_vocabulary.h"
 
@@ -97,7 +99,39 @@ TEST_F(GrammarThreadTest, OfManyPartsNoneIsTriedAlone) {
   for (int i = 0; i < 17; ++i) job.reply.parts.push_back({"tool", "start: ("});
   EXPECT_TRUE(thread_->Submit(std::move(job)));
   EXPECT_EQ(Answered(1), std::vector<uint64_t>{1});
-  EXPECT_TRUE(last_.error.starts_with("the tools together: ")) << last_.error;
+  EXPECT_TRUE(last_.error.starts_with("the 17 tools together: ")) << last_.error;
+}
+
+TEST_F(GrammarThreadTest, PartsThatFailOnlyTogetherAreToldSo) {
+  GrammarJob job{1, AttachmentId{1}, {}};
+  job.reply.grammar = "start: (";
+  job.reply.parts = {{"tool a", "start: \"a\""}, {"tool b", "start: \"b\""}};
+  EXPECT_TRUE(thread_->Submit(std::move(job)));
+  EXPECT_EQ(Answered(1), std::vector<uint64_t>{1});
+  EXPECT_TRUE(last_.error.starts_with("the 2 tools together: ")) << last_.error;
+}
+
+TEST_F(GrammarThreadTest, ToolsThatAreTooMuchWorkTogetherAreToldToBeFewer) {
+  std::string tools;
+  for (int i = 0; i < 20; ++i) {
+    std::string properties;
+    for (int j = 0; j < 40; ++j) {
+      properties += fmt::format(R"({}"p{}": {{"type": "integer"}})", j == 0 ? "" : ", ", j);
+    }
+    tools += fmt::format(R"({}{{"name": "t{}", "parameters": {{"properties": {{{}}}}}}})",
+                         i == 0 ? "[" : ", ", i, properties);
+  }
+  ReplyRules rules;
+  rules.tool_choice = ToolChoice::kRequired;
+  std::string error;
+  Result<ReplyGrammar> reply = WriteReplyGrammar(
+      WireFormatOf(WireFamily::kHermes), rules, tools + "]",
+      [](std::string_view) { return MarkerKind::kText; }, &error);
+  ASSERT_TRUE(reply.ok()) << error;
+  EXPECT_TRUE(thread_->Submit({1, AttachmentId{1}, reply.Take()}));
+  EXPECT_EQ(Answered(1), std::vector<uint64_t>{1});
+  EXPECT_TRUE(last_.error.starts_with("the 20 tools together: ")) << last_.error;
+  EXPECT_TRUE(last_.error.ends_with("or send fewer tools")) << last_.error;
 }
 
 }  // namespace
