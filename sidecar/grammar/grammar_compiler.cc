@@ -134,23 +134,26 @@ class CompiledMatcher final : public CompiledGrammar {
   const ClosingOrder& closing_;
 };
 
-// What the library says in terms of its own, by a part of it, and what is said in its place.
+// What the library says in terms of its own, and what is said in its place. By whole phrases, since
+// its words hold names that clients chose.
 struct Rewording {
   std::string_view theirs;
   std::string_view ours;
 };
 constexpr std::string_view kLessWork =
     ": use fewer properties, numbers, patterns and alternatives";
-constexpr Rewording kRewordings[] = {
-    {"coerce_one_of", "oneOf: cannot be enforced where a value may match several of its schemas; "
-                      "use anyOf"},
-    {"fuel", kTooMuchWork},
+constexpr Rewording kPhrases[] = {
+    {"Enable 'coerce_one_of' option", "oneOf: cannot be enforced where a value may match several "
+                                      "of its schemas; use anyOf"},
+    {"increase limits.initial_lexer_fuel", kTooMuchWork},
+    {"fuel exhausted", kTooMuchWork},
+    {"maximum relevance check fuel", kTooMuchWork},
     {"too big (limit for this grammar", kTooMuchWork},
     {"schema too large", kTooMuchWork},
-    {"stack level exceeded", kTooMuchWork},
-    {"Too many items", kTooMuchWork},
-    {"TooComplex", kTooMuchWork},
-    {"panic", "cannot be enforced: the grammar library gives it up"},
+    {"Schema intersection stack level exceeded", kTooMuchWork},
+    {"Too many items (limit", kTooMuchWork},
+    {"LexerTooComplex", kTooMuchWork},
+    {"ParserTooComplex", kTooMuchWork},
 };
 
 // What the words begin with where the library names what a keyword holds alone, and the keyword.
@@ -163,7 +166,8 @@ constexpr Rewording kUnknownKeywords = {"Unimplemented keys", "keywords that can
 // In our terms, on one line and not for ever.
 std::string Reword(const char* words) {
   std::string text = words == nullptr ? "no reason given" : words;
-  for (const Rewording& one : kRewordings) {
+  if (text.starts_with("panic: ")) return "cannot be enforced: the grammar library gives it up";
+  for (const Rewording& one : kPhrases) {
     if (text.find(one.theirs) == std::string::npos) continue;
     text = one.ours;
     if (one.ours == kTooMuchWork) text += kLessWork;

@@ -351,6 +351,11 @@ TEST_F(ReplyGrammarTest, RefusalsOfTheGrammarLibraryAreInTermsOfOurs) {
   const std::string keyword =
       refusal_of(Matching(ConstraintKind::kJsonSchema, R"({"not": {"type": "null"}})"), "");
   EXPECT_EQ(keyword, "keywords that cannot be enforced: [\"not\"]");
+  const std::string names = refusal_of(
+      Matching(ConstraintKind::kJsonSchema,
+               R"({"$ref": "#/$defs/fuel", "$defs": {"fuel": {"$ref": "#/panic/coerce_one_of"}}})"),
+      "");
+  EXPECT_TRUE(names.starts_with("$ref: ")) << "names of a client's: " << names;
   Json tools = Json::array();
   for (int i = 0; i < 20; ++i) {
     Json properties;
