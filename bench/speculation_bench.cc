@@ -174,7 +174,7 @@ class SpeculationBench {
         if (!prompt.ok()) return Fail("the chat template refuses: " + error);
         Answer answer;
         answer.task = calls ? "call" : "text";
-        answer.prompt = tokenizer_->Encode(prompt->spans).tokens;
+        answer.prompt = tokenizer_->Encode(prompt->spans, TextPlace::kStart).tokens;
         answer.words = tokenizer_->Encode(next.content, false).tokens;
         if (answer.prompt.size() <= kContextMax) answers_.push_back(std::move(answer));
       }

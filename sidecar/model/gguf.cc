@@ -528,6 +528,15 @@ void GgufFile::ReleasePages() const {
   if (body_->map != nullptr) madvise(body_->map, body_->bytes.size(), MADV_DONTNEED);
 }
 
+void GgufFile::ReleasePages(std::span<const uint8_t> bytes) const {
+  if (body_->map == nullptr) return;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto start = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t begin = (start + page - 1) / page * page;
+  const uintptr_t end = (start + bytes.size()) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 const char* GgufTypeName(uint32_t type) {
   const TensorType* entry = FindTensorType(type);
   return entry == nullptr ? nullptr : entry->name;

@@ -49,6 +49,8 @@ class GgufFile {
   uint64_t file_bytes() const;
   // Gives the map's pages back to the system; they are read again from the file when touched.
   void ReleasePages() const;
+  // Of these bytes of the map, the pages that hold nothing else.
+  void ReleasePages(std::span<const uint8_t> bytes) const;
 
  private:
   GgufFile();

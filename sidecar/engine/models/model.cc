@@ -14,6 +14,8 @@ namespace kairos {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
+// Bytes of a tensor that are packed before their pages are given back.
+constexpr uint64_t kReleaseStep = 4u << 20;
 
 uint64_t AlignUp(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -154,6 +156,8 @@ const GgufTensor* ModelLoader::Take(const std::string& name, uint64_t cols, uint
   taken_.insert(tensor->name);
   const Hash128 hash = HashBytes128(tensor->data, tensor->bytes, tensor->type);
   digests_.insert(digests_.end(), {HashBytes(name.data(), name.size()), hash.low, hash.high});
+  // While the file's pages and the packed weights are both in memory, it counts twice.
+  file_.ReleasePages({tensor->data, tensor->bytes});
   done_bytes_ += tensor->bytes;
   if (progress_) progress_(done_bytes_, total_bytes_);
   return tensor;
@@ -187,6 +191,7 @@ bool ModelLoader::Matrix(const std::string& name, uint32_t cols, uint32_t rows, 
   out->data = model_->memory_.data() + used_bytes_;
   const uint64_t row_bytes = tensor->bytes / rows;
   uint8_t* target = model_->memory_.data() + used_bytes_;
+  uint64_t released = 0;
   for (uint32_t panel = 0; panel < out->panels(); ++panel) {
     const uint8_t* sources[kPanelRows] = {};
     for (uint32_t i = 0; i < kPanelRows && panel * kPanelRows + i < rows; ++i) {
@@ -196,6 +201,10 @@ bool ModelLoader::Matrix(const std::string& name, uint32_t cols, uint32_t rows, 
     uint8_t* packed = target + panel * out->panel_bytes;
     PackPanel(out->type, sources, cols, packed);
     if (!PanelIsFinite(out->type, cols, packed)) return FailNotFinite(name);
+    const uint64_t read = std::min<uint64_t>((panel + 1) * kPanelRows, rows) * row_bytes;
+    if (read - released < kReleaseStep && read < tensor->bytes) continue;
+    file_.ReleasePages({tensor->data + released, read - released});
+    released = read;
   }
   used_bytes_ += AlignUp(out->panels() * out->panel_bytes);
   return true;
