@@ -54,6 +54,9 @@ std::string UnknownWord(const CLI::App* app) {
     nearest = one;
     nearest_distance = distance;
   }
+  if (nearest_distance == 0) {
+    return fmt::format("{} stands before the command that it belongs to", QuotedText(word));
+  }
   const char* kind = known.empty() ? "one word too many:"
                      : is_flag     ? "unknown flag"
                                    : "unknown command";

@@ -298,6 +298,8 @@ class Verbs(Tool):
                 ("nonsense", 'kairosctl: unknown command "nonsense"'),
                 ("sesion ls", 'kairosctl: unknown command "sesion", did you mean "session"?'),
                 ("session lst", 'kairosctl session: unknown command "lst", did you mean "ls"?'),
+                ("--session 1 run",
+                 'kairosctl run: "--session" stands before the command that it belongs to'),
                 ("ping --jsn", 'kairosctl ping: unknown flag "--jsn", did you mean "--json"?'),
                 ("session show --jsno=1", 'kairosctl session show: unknown flag "--jsno", '
                                           'did you mean "--json"?'),
