@@ -35,6 +35,15 @@ size_t RankInText(std::string_view text) {
   return 6;
 }
 
+constexpr size_t kSpelledRank = 8;
+
+// Whether the token is one byte of which the tokenizer makes another token.
+bool IsSpelled(const Tokenizer& tokenizer, TokenId token, std::string_view text) {
+  if (text.size() != 1) return false;
+  const std::vector<TokenId> tokens = tokenizer.Encode(text, false).tokens;
+  return tokens.size() == 1 && tokens[0] != token;
+}
+
 }  // namespace
 
 ClosingOrder::ClosingOrder(const Tokenizer& tokenizer) {
@@ -45,9 +54,14 @@ ClosingOrder::ClosingOrder(const Tokenizer& tokenizer) {
   for (uint32_t i = 0; i < size; ++i) {
     const auto token = static_cast<TokenId>(i);
     const std::string_view text = tokenizer.TokenBytes(token, true);
-    const bool ends = tokenizer.IsEndOfGeneration(token);
-    between_[ends ? 0 : RankBetween(text)][i / 32] |= 1u << (i % 32);
-    in_text_[ends ? 0 : RankInText(text)][i / 32] |= 1u << (i % 32);
+    const bool is_spelled = IsSpelled(tokenizer, token, text);
+    const auto mark = [&](Ranks& ranks, size_t rank) {
+      if (is_spelled) rank = kSpelledRank;
+      if (tokenizer.IsEndOfGeneration(token)) rank = 0;
+      ranks[rank][i / 32] |= 1u << (i % 32);
+    };
+    mark(between_, RankBetween(text));
+    mark(in_text_, RankInText(text));
     if (text.size() == 1 && OnlyOf(text, "q]~")) text_signs_.push_back(token);
   }
 }

@@ -18,11 +18,12 @@ class ClosingOrder {
   explicit ClosingOrder(const Tokenizer& tokenizer);
 
   // Of the tokens of `mask`, one that brings the end of JSON text nearest: an end token, what
-  // closes most, what separates, plain characters, what opens. Nothing where the mask is empty.
+  // closes most, what separates, plain characters, what opens, and bytes that text is not spelled
+  // in where it has a token. Nothing where the mask is empty.
   std::optional<TokenId> Choose(std::span<const uint32_t> mask) const;
 
  private:
-  static constexpr size_t kRanks = 8;
+  static constexpr size_t kRanks = 9;
   using Ranks = std::array<std::vector<uint32_t>, kRanks>;  // a mask of the tokens of each rank
 
   Ranks between_;  // between the values of JSON
