@@ -19,7 +19,6 @@
 #include "sidecar/engine/kv_arena.h"
 #include "sidecar/engine/models/model.h"
 #include "sidecar/engine/ngram_drafter.h"
-#include "sidecar/engine/token_bytes.h"
 #include "sidecar/model/gguf.h"
 
 namespace kairos {
@@ -105,7 +104,6 @@ class SpeculationBench {
     if (!tokenizer.ok()) return Fail("--model: " + error);
     model_ = model.Take();
     tokenizer_ = tokenizer.Take();
-    token_bytes_ = ReadTokenBytes(**file);
     const auto text = [&](TokenId token) {
       return token < 0 ? std::string() : std::string(tokenizer_->TokenBytes(token, true));
     };
@@ -125,9 +123,9 @@ class SpeculationBench {
     options.threads = options_.threads;
     options.step_budget_ns = 0;
     options.draft_tokens_max = drafts;
-    options.token_bytes = token_bytes_;
     for (uint32_t token = 0; token < tokenizer_->vocabulary_size(); ++token) {
       const auto id = static_cast<TokenId>(token);
+      options.token_bytes.emplace_back(tokenizer_->TokenBytes(id, true));
       if (tokenizer_->IsEndOfGeneration(id)) options.end_tokens.push_back(id);
     }
     auto engine = Engine::Create(*model_, *place->arena, options);
@@ -306,7 +304,6 @@ class SpeculationBench {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatRenderer> renderer_;
-  std::vector<std::string> token_bytes_;
   std::vector<Answer> answers_;
   Place plain_;
   Place guessing_;

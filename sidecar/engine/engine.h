@@ -35,7 +35,7 @@ struct EngineOptions {
   uint64_t step_budget_ns = 50'000'000;  // 0: no budget, chunk_tokens_max alone bounds a step
   uint32_t draft_tokens_max = 0;         // guessed tokens of a sequence in one step, 0 to 31
   bool draft_always = false;             // whatever it costs; for tests, whose steps are tiny
-  std::vector<std::string> token_bytes;  // per token, for stop strings (token_bytes.h); or empty
+  std::vector<std::string> token_bytes;  // per token, for stop strings; or empty
   std::vector<TokenId> end_tokens;       // end a generation unless ignore_eos
 };
 

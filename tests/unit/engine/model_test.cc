@@ -6,7 +6,6 @@
 
 #include <functional>
 
-#include "sidecar/engine/token_bytes.h"
 #include "sidecar/model/gguf.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/tiny_model.h"
@@ -148,32 +147,6 @@ TEST(Model, FingerprintsDependOnWeightsAndShapeAndNothingElse) {
   EXPECT_EQ(a->FingerprintHex(), b->FingerprintHex());
   EXPECT_NE(a->FingerprintHex(), c->FingerprintHex());
   EXPECT_EQ(a->FingerprintHex().size(), 32u);
-}
-
-TEST(TokenBytes, UndoTheByteLevelAlphabet) {
-  GgufWriter writer;
-  writer.String("tokenizer.ggml.model", "gpt2");
-  writer.StringArray("tokenizer.ggml.tokens", {"<|im_end|>", "\xc4\xa0the", "\xc4\x8a", "\xc3\xa9",
-                                               "\xc5\x83", "\xe2\x82\xac"});
-  writer.IntegerArray("tokenizer.ggml.token_type", {3, 1, 1, 1, 1, 1});
-  std::string error;
-  const auto image = writer.Finish();
-  auto file = GgufFile::Parse(image, &error);
-  ASSERT_TRUE(file.ok()) << error;
-  EXPECT_EQ(ReadTokenBytes(**file),
-            (std::vector<std::string>{"<|im_end|>", " the", "\n", "\xe9", "\xad", "\xe2\x82\xac"}));
-}
-
-TEST(TokenBytes, UndoSpaceMarksAndByteTokens) {
-  GgufWriter writer;
-  writer.String("tokenizer.ggml.model", "llama");
-  writer.StringArray("tokenizer.ggml.tokens", {"\xe2\x96\x81the", "<0x0A>", "<0xff>"});
-  writer.IntegerArray("tokenizer.ggml.token_type", {1, 6, 6});
-  std::string error;
-  const auto image = writer.Finish();
-  auto file = GgufFile::Parse(image, &error);
-  ASSERT_TRUE(file.ok()) << error;
-  EXPECT_EQ(ReadTokenBytes(**file), (std::vector<std::string>{" the", "\n", "\xff"}));
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // The engine on real weights, where they are present.
 #include <gtest/gtest.h>
 
-#include "sidecar/engine/token_bytes.h"
+#include "sidecar/chat/tokenizer.h"
 #include "sidecar/model/gguf.h"
 #include "tests/support/engine_harness.h"
 
@@ -27,7 +27,12 @@ class RealModel : public testing::Test {
     auto model = Model::Load(**file, *kernels, {}, &error);
     ASSERT_TRUE(model.ok()) << error;
     model_ = model.Take();
-    options_.token_bytes = ReadTokenBytes(**file);
+    const auto tokenizer = Tokenizer::Create(**file, &error);
+    ASSERT_TRUE(tokenizer.ok()) << error;
+    for (uint32_t token = 0; token < (*tokenizer)->vocabulary_size(); ++token) {
+      options_.token_bytes.emplace_back(
+          (*tokenizer)->TokenBytes(static_cast<TokenId>(token), true));
+    }
     options_.end_tokens = {kTurnEnd};
   }
 
