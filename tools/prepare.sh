@@ -41,7 +41,8 @@ InstallPackages() {
 InstallRust() {
   local least=1.87 have
   [ -x "$HOME/.cargo/bin/cargo" ] && ! command -v cargo >/dev/null && PATH="$HOME/.cargo/bin:$PATH"
-  have="$(rustc --version 2>/dev/null | awk '{print $2}')"
+  # Without rustc, or with a rustup that has no toolchain, this is empty and no failure.
+  have="$( (rustc --version 2>/dev/null || true) | awk '{print $2}')"
   if command -v cargo >/dev/null && [ -n "$have" ] &&
     [ "$(printf '%s\n' "$least" "$have" | sort -V | head -n 1)" = "$least" ]; then
     return 0

@@ -9,6 +9,8 @@ import io
 import json
 import os
 import pathlib
+import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -279,6 +281,37 @@ class Demo(unittest.TestCase):
             if turn["role"] == "tool":
                 self.assertIn(turn["name"], tools)
                 json.loads(turn["content"])
+
+
+class Prepare(Tree):
+    def install_rust(self, rustc):
+        """What InstallRust does where `rustc` is all that PATH has besides the system's own."""
+        binaries = self.root / "bin"
+        binaries.mkdir()
+        for name in ("awk", "sort", "head", "dirname", "bash"):
+            (binaries / name).symlink_to(shutil.which(name))
+        for name in ("rustc", "cargo") if rustc else ():
+            self.write(f"bin/{name}", f"#!{shutil.which('bash')}\n{rustc}\n")
+            (binaries / name).chmod(0o755)
+        script = (f"set -euo pipefail; source {TOOLS / 'prepare.sh'}; "
+                  "InstallPackages() { echo installs $*; }; InstallRust")
+        done = subprocess.run([shutil.which("bash"), "-c", script], capture_output=True, text=True,
+                              env={"PATH": str(binaries), "HOME": str(self.root)}, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout.strip()
+
+    def test_InstallsRustWhereThereIsNone(self):
+        self.assertEqual(self.install_rust(""), "installs rust")
+
+    def test_InstallsRustWhereItsShimHasNoToolchain(self):
+        self.assertEqual(self.install_rust("echo no default toolchain >&2; exit 1"),
+                         "installs rust")
+
+    def test_InstallsRustWhereItIsTooOld(self):
+        self.assertEqual(self.install_rust("echo rustc 1.63.0"), "installs rust")
+
+    def test_LeavesANewRustAlone(self):
+        self.assertEqual(self.install_rust("echo rustc 1.90.0"), "")
 
 
 if __name__ == "__main__":
