@@ -12,7 +12,12 @@ namespace kairos {
 
 TextThread::TextThread(const ChatRenderer& renderer, const Tokenizer& tokenizer,
                        const WireFormat& format)
-    : renderer_(renderer), tokenizer_(tokenizer), format_(format) {}
+    : renderer_(renderer), tokenizer_(tokenizer), format_(format) {
+  for (uint32_t token = 0; token < tokenizer.vocabulary_size(); ++token) {
+    const size_t bytes = tokenizer.TokenBytes(static_cast<TokenId>(token), true).size();
+    token_bytes_max_ = std::max(token_bytes_max_, static_cast<uint32_t>(bytes));
+  }
+}
 
 bool TextThread::Submit(TextJob&& job) {
   if (!jobs_.TryPush(std::move(job))) return false;

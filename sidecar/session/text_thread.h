@@ -67,6 +67,10 @@ class TextThread {
   bool DoWork();
   Waker& waker() { return waker_; }
 
+  // Any thread: of the vocabulary's longest token. A text has no fewer tokens than its bytes
+  // divided by this.
+  uint32_t token_bytes_max() const { return token_bytes_max_; }
+
  private:
   TextResult Run(const TextJob& job);
   void Render(const TextJob& job, TextResult* result, bool* in_reasoning) const;
@@ -75,6 +79,7 @@ class TextThread {
   const ChatRenderer& renderer_;
   const Tokenizer& tokenizer_;
   const WireFormat& format_;
+  uint32_t token_bytes_max_ = 1;
   GrammarCache grammars_;
   SpscQueue<TextJob> jobs_{1024};
   SpscQueue<KeptGrammar> kept_{64};

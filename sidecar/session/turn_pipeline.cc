@@ -57,7 +57,8 @@ void TurnPipeline::Admit(Request&& request, uint64_t now_ns) {
   turn.id = next_turn_++;
   turn.request = std::move(request);
   turn.session = turn.request.session;
-  turn.started_ns = turn.marked_ns = turn.request.received_ns;
+  // Ingress may have stamped it after the conductor read the clock for this round.
+  turn.started_ns = turn.marked_ns = std::min(turn.request.received_ns, now_ns);
   turn.final.struct_size = sizeof(turn.final);
   turn.final.first_difference = -1;
   turns_.emplace(turn.id, std::move(owned));
@@ -318,6 +319,17 @@ void TurnPipeline::Render(Turn& turn, Session& session) {
     job.ticket = turn.id;
     job.rules = RulesOf(turn);
     return turn.host->text.Send(std::move(job));
+  }
+  // Rendering a text that cannot fit would keep others' texts waiting, only to be refused.
+  uint64_t bytes = 0;
+  for (const ChatMessage& message : turn.added) bytes += message.content.size();
+  const uint32_t token_bytes = turn.host->parts.text.token_bytes_max();
+  const uint32_t context_tokens = turn.host->parts.context_tokens;
+  if (bytes > uint64_t{token_bytes} * context_tokens) {
+    return Fail(turn, Code::kInvalidArgument, KAIROS_DETAIL_CONTEXT_FULL,
+                fmt::format("the messages have {} bytes; the model's context is {} tokens of {} "
+                            "bytes at most",
+                            bytes, context_tokens, token_bytes));
   }
   TextJob job;
   job.ticket = turn.id;

@@ -16,6 +16,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kGoalBytesMax = 512;
+// A first message's goal and entities are looked for in its beginning: the rest may be a document,
+// and the conductor, which everybody waits for, is the one that looks.
+constexpr size_t kFirstMessageBytesRead = 4096;
 constexpr size_t kFactBytesMax = 1024;
 constexpr size_t kEntitiesMax = 16;
 constexpr size_t kEntityBytesMax = 200;
@@ -312,7 +315,8 @@ Status CheckTaskContext(std::string_view json, std::string* normalised, std::str
 
 std::string TaskContextFromFirstTurn(std::string_view first_user_message) {
   Json context = Empty();
-  const std::string_view sentence = FirstSentence(first_user_message);
+  const std::string beginning = Shorten(first_user_message, kFirstMessageBytesRead, "");
+  const std::string_view sentence = FirstSentence(beginning);
   context["goal"] = Shorten(sentence, kGoalBytesMax, "");
   AddWords(sentence, &context["entities"]);
   AddQuoted(sentence, &context["entities"]);

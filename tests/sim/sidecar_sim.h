@@ -56,7 +56,7 @@ class SidecarSim {
 
   RequestId Send(Request request) {
     request.id = RequestId{++next_request_};
-    request.received_ns = now_ns_;
+    request.received_ns = now_ns_ + ingress_ahead_ns;
     if (request.name_space.empty()) request.name_space = "default";
     if (request.attachment.value == 0) request.attachment = AttachmentId{1};
     EXPECT_TRUE(requests_->TryPush(std::move(request)));
@@ -246,6 +246,11 @@ class SidecarSim {
   std::unique_ptr<Conductor> conductor_;
   std::map<uint64_t, Outcome> outcomes_;
   uint64_t next_request_ = 0;
+
+ public:
+  uint64_t ingress_ahead_ns = 0;  // how much later than the conductor ingress read the clock
+
+ private:
   uint64_t now_ns_ = 1'000'000'000;
 };
 

@@ -312,6 +312,27 @@ TEST(TurnSim, AnIdempotencyKeyIsAnsweredOnceEvenAfterARestart) {
   EXPECT_EQ(computed, 1);
 }
 
+TEST(TurnSim, AKeyOfAnotherSessionIsRefusedAndNothingIsAnsweredFromThere) {
+  SidecarSim sim;
+  const SessionId a = sim.Create();
+  const SessionId b = sim.Create();
+  Request first = SidecarSim::TurnOf(a, {User("my name is Alice")});
+  first.turn->idempotency_key = "turn-1";
+  ASSERT_TRUE(sim.Run(Request(first)).final());
+  Request other = SidecarSim::TurnOf(b, {User("what is my name?")});
+  other.turn->idempotency_key = "turn-1";
+
+  const auto& refused = sim.Run(std::move(other));
+
+  EXPECT_EQ(refused.last()->code, KAIROS_INVALID_ARGUMENT);
+  EXPECT_NE(refused.last()->text.find("idempotency_key was used before"), std::string::npos);
+  EXPECT_TRUE(refused.text.empty());
+  // The session itself, or none, is answered.
+  EXPECT_EQ(sim.Run(Request(first)).figures().replayed, 1);
+  first.session = SessionId{};
+  EXPECT_EQ(sim.Run(std::move(first)).figures().replayed, 1);
+}
+
 TEST(TurnSim, ARepeatedKeyInFlightWaitsForTheSameReply) {
   SidecarSim sim;
   Request turn = SidecarSim::TurnOf(SessionId{}, {User("pay once")});
@@ -354,6 +375,29 @@ TEST(TurnSim, APromptLongerThanTheContextIsRefusedWithTheNumbers) {
   EXPECT_EQ(turn.last()->detail, KAIROS_DETAIL_CONTEXT_FULL);
   EXPECT_NE(turn.last()->text.find("4096"), std::string::npos);
   EXPECT_TRUE(sim.Play(session, {User("short")}).final());
+}
+
+TEST(TurnSim, APromptOfMoreBytesThanTheContextCanHoldIsRefusedUnread) {
+  SidecarSim sim;
+  const SessionId session = sim.Create();
+  const auto& turn = sim.Play(session, {User(std::string(1 << 20, 'x'))});
+
+  EXPECT_EQ(turn.last()->detail, KAIROS_DETAIL_CONTEXT_FULL);
+  EXPECT_NE(turn.last()->text.find("the messages have 1048576 bytes; the model's context is 4096"),
+            std::string::npos)
+      << turn.last()->text;
+  EXPECT_TRUE(sim.Play(session, {User("short")}).final());
+}
+
+TEST(TurnSim, StagesTakeNoNegativeTimeWhenIngressReadTheClockLater) {
+  SidecarSim sim;
+  sim.ingress_ahead_ns = 50'000'000;
+  const auto& turn = sim.Play(SessionId{}, {User("hello")});
+
+  ASSERT_TRUE(turn.final());
+  const kairos_final_t& final = turn.figures();
+  EXPECT_LT(final.total_ns, 10'000'000'000u);
+  for (const uint64_t stage_ns : final.stage_ns) EXPECT_LE(stage_ns, final.total_ns);
 }
 
 TEST(TurnSim, DeletingFreesTheSessionAndItsBlocks) {

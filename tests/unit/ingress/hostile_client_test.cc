@@ -237,7 +237,7 @@ TEST(HostileClient, CannotMakeIngressHoldMoreThanTheTotalOfHalfSentRequests) {
 // must be an intact private copy or an expulsion; run under thread and address sanitizers.
 TEST(HostileClient, GainsNothingByMutatingWhatIsBeingParsed) {
   const uint64_t seed = 7;
-  uint64_t expelled = 0, turns = 0;
+  uint64_t expelled = 0;
   for (int round = 0; round < 30; ++round) {
     IngressRig rig;
     RigClient neighbour = rig.Attach();
@@ -271,7 +271,6 @@ TEST(HostileClient, GainsNothingByMutatingWhatIsBeingParsed) {
       rig.ingress->Wait(MonotonicNs(), 0);
       while (auto request = rig.requests.TryPop()) {
         if (request->kind != RequestKind::kTurnSubmit) continue;
-        ++turns;
         ASSERT_TRUE(request->turn.has_value());
         for (const ChatMessage& message : request->turn->messages) {
           ASSERT_TRUE(IsUtf8(message.content));

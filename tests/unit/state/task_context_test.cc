@@ -101,6 +101,17 @@ TEST(TaskContext, CutsLongGoalAtCharacterBoundary) {
   EXPECT_EQ(goal.size(), 1 + 170 * 3u);
 }
 
+TEST(TaskContext, LooksAtTheBeginningOfALongMessageOnly) {
+  std::string message = "see /etc/hosts ";
+  while (message.size() < 5000) message += "\xe4\xb8\xad ";  // the cut falls inside one of these
+  const std::string context = TaskContextFromFirstTurn(message + "and /etc/passwd");
+
+  EXPECT_EQ(Normal(context), context);
+  const auto entities = nlohmann::json::parse(context)["entities"];
+  ASSERT_EQ(entities.size(), 1u);
+  EXPECT_EQ(entities[0]["name"], "/etc/hosts");
+}
+
 TEST(TaskContext, FindsEntitiesOfFirstSentence) {
   const auto context = nlohmann::json::parse(TaskContextFromFirstTurn(
       "Read /etc/hosts, mail bob@example.org about \"the plan\" on https://example.org/a?b=1 "

@@ -69,6 +69,7 @@ inline __m128i IntsToBytes(simde__m512i ints) {
 
 }  // namespace
 
+#undef _mm512_cvtps_ph
 #undef _mm512_extractf32x8_ps
 #undef _mm512_cvtps_epi32
 #undef _mm512_cvtepi32_ps
