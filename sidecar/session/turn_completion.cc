@@ -285,8 +285,8 @@ void TurnPipeline::Replay(Turn& turn, const StoredReply& stored) {
   // A client that does not know yet which session its lost turn made names none.
   if (turn.request.session.value != 0 && !(turn.request.session == stored.session)) {
     return Fail(turn, Code::kInvalidArgument, 0,
-                fmt::format("idempotency_key was used before, for session {:016x}; every turn needs "
-                            "a key of its own",
+                fmt::format("idempotency_key was used before, for session {:016x}; every turn "
+                            "needs a key of its own",
                             stored.session.value));
   }
   turn.session = stored.session;
