@@ -66,7 +66,7 @@ int Reload(const Target& target) {
 // What the command line asks for; returns the exit status.
 using Action = std::function<int()>;
 
-void AddSessionCommands(CLI::App* app, Target* target, Action* action) {
+void AddSessionCommands(CLI::App* app, Target* target, double* sweep_hours, Action* action) {
   CLI::App* session = app->add_subcommand("session", "list, show and change sessions");
   session->require_subcommand(1);
   session->add_subcommand("ls", "list all sessions")->callback([=] {
@@ -104,6 +104,12 @@ void AddSessionCommands(CLI::App* app, Target* target, Action* action) {
   add(
       "delete", "free it everywhere, now",
       [=] { return Act(*target, ControlVerb::kSessionDelete); }, VersionWord::kNone);
+  CLI::App* sweep = session->add_subcommand("sweep", "delete all that were not used for long");
+  sweep->add_option("--unused", *sweep_hours, "hours without a turn, at least")
+      ->required()
+      ->type_name("HOURS")
+      ->check(NumberBetween(0, 1e6));
+  sweep->callback([=] { *action = [=] { return SweepSessions(*target, *sweep_hours); }; });
 }
 
 void AddSidecarCommands(CLI::App* app, Target* target, Action* action) {
@@ -206,7 +212,8 @@ int RunTool(int argc, char** argv) {
       ->type_name("PATH");
   app.add_flag("--json", target.json, "print JSON");
   AddChat(&app, &target, &chat, &action);
-  AddSessionCommands(&app, &target, &action);
+  double sweep_hours = 0;
+  AddSessionCommands(&app, &target, &sweep_hours, &action);
   AddSidecarCommands(&app, &target, &action);
   AddTop(&app, &target, &top, &action);
   CLI::App* doctor = app.add_subcommand(

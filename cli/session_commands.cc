@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/session_commands.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <vector>
 
 #include "cli/listing.h"
@@ -145,6 +147,51 @@ int ExportSession(const Target& target) {
   std::printf("{\"session\":%s,\"shown\":%s,\"context\":%s,\"versions\":[%s],\"messages\":%s}\n",
               SessionJson(stored.figures).c_str(), stored.version.c_str(), stored.context.c_str(),
               rows.c_str(), stored.messages.c_str());
+  return 0;
+}
+
+int SweepSessions(const Target& target, double unused_hours) {
+  int status = 0;
+  const std::unique_ptr<ControlClient> client = Connect(target, &status);
+  if (client == nullptr) return status;
+  const double unused_ms = unused_hours * 3.6e6;
+  uint64_t deleted = 0, kept = 0;
+  ControlRequest list;
+  list.verb = ControlVerb::kSessionList;
+  list.list_max = kListMax;
+  for (;;) {
+    ControlReply reply;
+    if (const int code = Call(target, list, &reply, client.get()); code != 0) return code;
+    for (const kairos_session_t& session : reply.sessions) {
+      const uint64_t now = NowUnixMs();
+      const uint64_t used = std::min(std::max(session.used_unix_ms, session.created_unix_ms), now);
+      if (session.phase == KAIROS_PHASE_RUNNING ||
+          static_cast<double>(now - used) < unused_ms) {
+        ++kept;
+        continue;
+      }
+      ControlRequest request;
+      request.verb = ControlVerb::kSessionDelete;
+      request.session = SessionId{session.id};
+      ControlReply answer;
+      Fault fault;
+      const int code = Ask(*client, request, &answer, &fault);
+      if (code == 0) {
+        ++deleted;
+      } else if (answer.code != KAIROS_NOT_FOUND) {  // gone meanwhile: that was the wish
+        Complain(target, fault, "session " + SessionText(session.id) + ": ");
+        return code;
+      }
+    }
+    if (reply.sessions.size() < list.list_max) break;
+    list.after = SessionId{reply.sessions.back().id};
+  }
+  const auto count = [](uint64_t value) { return static_cast<unsigned long long>(value); };
+  if (target.json) {
+    std::printf("{\"deleted\":%llu,\"kept\":%llu}\n", count(deleted), count(kept));
+  } else {
+    std::printf("%llu sessions deleted, %llu kept\n", count(deleted), count(kept));
+  }
   return 0;
 }
 

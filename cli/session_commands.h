@@ -14,6 +14,8 @@ int ShowSession(const Target& target);
 int ExplainSession(const Target& target);
 // All that is stored of it but tokens: as JSON, or as Markdown for people.
 int ExportSession(const Target& target);
+// Deletes all sessions without a turn for so many hours, but those whose turn runs.
+int SweepSessions(const Target& target, double unused_hours);
 // Ping, drain, fork, rewind, delete.
 int Act(const Target& target, ControlVerb verb);
 

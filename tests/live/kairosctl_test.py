@@ -266,6 +266,16 @@ class Verbs(Tool):
         self.assertIn("session ls", done.stderr)
         self.assertEqual(len(self.said("session", "show", copy)["messages"]), 2)
 
+    def test_sweep_deletes_what_was_not_used_for_long(self) -> None:
+        ids = {self.session("Hello."), self.session()}
+        done = self.said("session", "sweep", "--unused", "1000")
+        self.assertEqual(done["deleted"], 0)
+        self.assertGreaterEqual(done["kept"], 2)
+        swept = self.run_tool("session", "sweep", "--unused", "0").stdout
+        self.assertRegex(swept, r"^\d+ sessions deleted, 0 kept\n$")
+        self.assertFalse(ids & {row["id"] for row in self.said("session", "ls")})
+        self.run_tool("session", "sweep", code=USAGE)
+
     def test_stats_have_units(self) -> None:
         self.session("Hello.")
         shown = self.run_tool("stats").stdout
