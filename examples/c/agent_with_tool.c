@@ -19,9 +19,9 @@ typedef struct weather {
 } weather_t;
 
 static const weather_t kWeather[] = {
-    {"Oslo", "{\"city\":\"Oslo\",\"celsius\":-3,\"sky\":\"snow\"}"},
-    {"Lisbon", "{\"city\":\"Lisbon\",\"celsius\":18,\"sky\":\"clear\"}"},
-    {"Nairobi", "{\"city\":\"Nairobi\",\"celsius\":24,\"sky\":\"cloudy\"}"},
+    {"Oslo", "{\"city\": \"Oslo\", \"celsius\": -3, \"sky\": \"snow\"}"},
+    {"Lisbon", "{\"city\": \"Lisbon\", \"celsius\": 18, \"sky\": \"clear\"}"},
+    {"Nairobi", "{\"city\": \"Nairobi\", \"celsius\": 24, \"sky\": \"cloudy\"}"},
 };
 
 static const char* get_weather(const char* city) {
@@ -55,7 +55,9 @@ static void first_turn(kairos_client_t* client, uint64_t session, reply_t* reply
   };
   kairos_generation_t generation;
   kairos_generation_init(&generation);
-  generation.max_tokens = 64;
+  /* A call takes some 32. When few are left, the shortest way to close it decides, no more the
+   * model, and that might name another city. */
+  generation.max_tokens = 128;
   kairos_turn_options_t options;
   kairos_turn_options_init(&options);
   options.session_id = session;

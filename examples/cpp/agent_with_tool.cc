@@ -19,9 +19,9 @@ constexpr char kTools[] = R"([{"type":"function","function":{"name":"get_weather
 
 std::string GetWeather(const std::string& city) {
   static const std::map<std::string, std::string> kWeather = {
-      {"Oslo", R"({"city":"Oslo","celsius":-3,"sky":"snow"})"},
-      {"Lisbon", R"({"city":"Lisbon","celsius":18,"sky":"clear"})"},
-      {"Nairobi", R"({"city":"Nairobi","celsius":24,"sky":"cloudy"})"},
+      {"Oslo", R"({"city": "Oslo", "celsius": -3, "sky": "snow"})"},
+      {"Lisbon", R"({"city": "Lisbon", "celsius": 18, "sky": "clear"})"},
+      {"Nairobi", R"({"city": "Nairobi", "celsius": 24, "sky": "cloudy"})"},
   };
   const auto found = kWeather.find(city);
   return found == kWeather.end() ? R"({"error":"unknown city"})" : found->second;
@@ -59,7 +59,9 @@ Call ReadCall(kairos::Turn& turn) {
 int main(int argc, char** argv) {
   return RunExample(argc, argv, [](kairos::Client& client) {
     kairos::Session session = CreateSession(client, "weather agent");
-    kairos::TurnOptions question = Question("What is the weather in Oslo?", 64);
+    // A call takes some 32 tokens. When few are left, the shortest way to close it decides, no more
+    // the model, and that might name another city.
+    kairos::TurnOptions question = Question("What is the weather in Oslo?", 128);
     question.messages.insert(
         question.messages.begin(),
         {"system", "You help with questions about the weather. Use the tool.", "", "", ""});

@@ -28,9 +28,13 @@ TOOLS = [{
     },
 }]
 
+# A call takes some 32 tokens. When few are left, the shortest way to close it decides, no more the
+# model, and that might name another city.
+CALL = kairos.Generation(max_tokens=128, temperature=0)
+
 
 def get_weather(city: str) -> dict:
-    return WEATHER.get(city, {"error": "unknown city"})
+    return {"city": city, **WEATHER[city]} if city in WEATHER else {"error": "unknown city"}
 
 
 def main() -> None:
@@ -42,11 +46,11 @@ def main() -> None:
             {"role": "system",
              "content": "You help with questions about the weather. Use the tool."},
             {"role": "user", "content": question},
-        ], tools=TOOLS, tool_choice="required", parallel_tool_calls=False, generation=SHORT)
+        ], tools=TOOLS, tool_choice="required", parallel_tool_calls=False, generation=CALL)
 
         call = calls[0]
         result = get_weather(call.arguments["city"])
-        print(f"  [{call.name}({call.arguments}) = {result}]")
+        print(f"  [{call.name}({call.arguments['city']}) = {json.dumps(result)}]")
         run_turn(session, {"role": "tool", "name": call.name, "tool_call_id": call.id,
                            "content": json.dumps(result)}, tool_choice="none", generation=SHORT)
         session.delete()

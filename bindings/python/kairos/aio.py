@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import ctypes
+import os
 from types import TracebackType
 from typing import Any, AsyncIterator, Deque, Sequence
 
@@ -25,7 +26,7 @@ from kairos.records import TurnResult
 class AsyncClient:
     """A client whose events are read by the running event loop. Use it from that loop only."""
 
-    def __init__(self, socket_path: str | None = None, **options: Any) -> None:
+    def __init__(self, socket_path: str | os.PathLike[str] | None = None, **options: Any) -> None:
         self._loop = asyncio.get_running_loop()
         self.client = Client(socket_path, **options)
         self._turns: dict[int, AsyncTurn] = {}

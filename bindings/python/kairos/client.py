@@ -10,35 +10,36 @@ from __future__ import annotations
 import collections
 import ctypes
 import json
+import os
 import threading
 import time
 from types import TracebackType
 from typing import Any, Deque, Iterator, Mapping, Sequence
 
 from kairos import events as _events
+from kairos.arguments import json_text, path, put, text, timeout_ms, whole
 from kairos.errors import DeadlineExceeded, RingFull, check
 from kairos.events import AcceptedEvent, ErrorEvent, Event, FinalEvent, SessionEvent, TextEvent
 from kairos.native import ClientOptions, SessionOptions, SessionStruct, lib, string, text_of
-from kairos.options import Generation, MessageLike, NativeTurn, VERSION_ANY, as_json
+from kairos.options import Generation, MessageLike, NativeTurn, expected_version
 from kairos.records import SessionInfo, TurnResult
 
 
 WATCH_SESSIONS = 1
-
-
-def timeout_ms(seconds: float | None) -> int:
-    """Milliseconds of kairos.h: None waits without limit; rounded up so that it is never early."""
-    if seconds is None:
-        return -1
-    return min(max(0, -int(-seconds * 1000 // 1)), 2**31 - 1)
+SESSION_LIST_MAX = 4096  # asked for more, the sidecar sends as many
 
 
 class Client:
-    """An attachment of this process. `timeout` of its calls is in seconds, None without limit."""
+    """An attachment of this process.
 
-    def __init__(self, socket_path: str | None = None, *, name_space: str | None = None,
+    `connect_timeout` of opening it and `timeout` of its calls are in seconds, None without limit.
+    A number that its field cannot hold is a ValueError, a value of a wrong type a TypeError.
+    """
+
+    def __init__(self, socket_path: str | os.PathLike[str] | None = None, *,
+                 name_space: str | None = None,
                  request_ring_bytes: int = 0, reply_ring_bytes: int = 0, spin_us: int = -1,
-                 connect_timeout: float = 5.0, timeout: float | None = 60.0) -> None:
+                 connect_timeout: float | None = 5.0, timeout: float | None = 60.0) -> None:
         self.timeout = timeout
         self._handle = ctypes.c_void_p()
         # Of the mailboxes. One thread at a time reads the library's queue, so that the events of a
@@ -46,16 +47,18 @@ class Client:
         self._lock = threading.Condition()
         self._reading = False
         self._mail: dict[int, Deque[Event]] = {}
-        path = None if socket_path is None else socket_path.encode()
-        space = None if name_space is None else name_space.encode()
+        timeout_ms(timeout)  # refused here, not by the first call that waits
+        raw_path = path("socket_path", socket_path)
+        space = text("name_space", name_space)
         options = ClientOptions()
         lib.kairos_client_options_init(ctypes.byref(options))
-        options.socket_path = string(path)
+        options.socket_path = string(raw_path)
         options.name_space = string(space)
-        options.request_ring_bytes = request_ring_bytes
-        options.reply_ring_bytes = reply_ring_bytes
-        options.spin_us = spin_us
-        options.connect_timeout_ms = max(1, timeout_ms(connect_timeout))
+        put(options, "request_ring_bytes", request_ring_bytes)
+        put(options, "reply_ring_bytes", reply_ring_bytes)
+        put(options, "spin_us", spin_us)
+        # In C, 0 is the default; the shortest time comes nearest to none.
+        options.connect_timeout_ms = timeout_ms(connect_timeout, "connect_timeout") or 1
         check(lib.kairos_client_open(ctypes.byref(options), ctypes.byref(self._handle)))
 
     def close(self) -> None:
@@ -76,8 +79,9 @@ class Client:
 
     def ping(self, size: int = 0, *, spin: bool = False, timeout: float | None = 5.0) -> float:
         """Seconds for an echo of `size` bytes."""
-        limit = timeout_ms(timeout)
-        return check(lib.kairos_client_ping(self._handle, size, int(spin), limit)) / 1e9
+        size = whole("size", size, ctypes.c_uint32)
+        return check(lib.kairos_client_ping(self._handle, size, int(bool(spin)),
+                                            timeout_ms(timeout))) / 1e9
 
     # -- sessions --
 
@@ -86,14 +90,14 @@ class Client:
                        drop_reasoning: bool = False) -> Session:
         """`model` is the name of one that is in memory; None is the sidecar's default. With
         `drop_reasoning`, what the model thinks is told, and not kept in the log."""
-        raw = None if label is None else label.encode()
-        raw_model = None if model is None else model.encode()
+        raw = text("label", label)
+        raw_model = text("model", model)
         options = SessionOptions()
         lib.kairos_session_options_init(ctypes.byref(options))
         options.flags = 1 if drop_reasoning else 0
         options.fidelity = 1 if exact else 0
-        options.priority = priority
-        options.ttl_seconds = ttl_seconds
+        put(options, "priority", priority)
+        put(options, "ttl_seconds", ttl_seconds)
         options.label = string(raw)
         options.model = string(raw_model)
         out = ctypes.c_uint64()
@@ -103,11 +107,13 @@ class Client:
 
     def open_session(self, session_id: int) -> Session:
         """Binds an existing session to this client; NotFound where there is none for us."""
+        session_id = whole("session_id", session_id, ctypes.c_uint64)
         check(lib.kairos_session_open(self._handle, session_id, None, self._timeout_ms()))
         return Session(self, session_id)
 
     def sessions(self, *, page: int = 256) -> Iterator[SessionInfo]:
-        """All sessions of this uid and namespace, in order of id."""
+        """All sessions of this uid and namespace, in order of id, asked for by the `page`."""
+        page = min(whole("page", page, ctypes.c_uint32, least=1), SESSION_LIST_MAX)
         after = 0
         while True:
             array = (SessionStruct * page)()
@@ -134,9 +140,7 @@ class Client:
         parallel_tool_calls, if_version, idempotency_key, deadline_ms, priority, whole_history,
         generate, reuse, discard_on_cancel, model, move_model (all is rendered anew for `model`).
         """
-        single = isinstance(messages, (str, Mapping)) or not isinstance(messages, Sequence)
-        native = NativeTurn(session_id, [messages] if single else messages,  # type: ignore
-                            generation=generation, **options)
+        native = NativeTurn(session_id, messages, generation=generation, **options)
         request = ctypes.c_uint64()
         # Under the lock: an event must not be read before its mailbox exists.
         with self._lock:
@@ -251,12 +255,15 @@ class Session:
 
     def fork(self, version: int = 0) -> Session:
         """A new session that starts as `version` of this one (0: head) and shares its KV."""
+        version = whole("version", version, ctypes.c_uint64)
         out = ctypes.c_uint64()
         check(lib.kairos_session_fork(self.client._handle, self.id, version, ctypes.byref(out),
                                       self.client._timeout_ms()))
         return Session(self.client, out.value)
 
     def rewind(self, version: int) -> None:
+        """Makes `version` the head. Later ones stay, until there are too many versions."""
+        version = whole("version", version, ctypes.c_uint64)
         check(lib.kairos_session_rewind(self.client._handle, self.id, version,
                                         self.client._timeout_ms()))
 
@@ -285,14 +292,15 @@ class Session:
     def set_context(self, context: str | Mapping[str, Any], *,
                     if_version: int | None = None) -> int:
         """Replaces the task context; returns the new version."""
-        raw = as_json(context)
+        raw = json_text("context", context)
         out = ctypes.c_uint64()
-        expected = VERSION_ANY if if_version is None else if_version
+        expected = expected_version(if_version)
         check(lib.kairos_context_write(self.client._handle, self.id, expected, string(raw),
                                        ctypes.byref(out), self.client._timeout_ms()))
         return out.value
 
     def _text(self, call: Any, version: int) -> str:
+        version = whole("version", version, ctypes.c_uint64)
         handle = ctypes.c_void_p()
         check(call(self.client._handle, self.id, version, ctypes.byref(handle),
                    self.client._timeout_ms()))

@@ -122,7 +122,7 @@ class Turns(FakeSidecarTest):
     def test_wrong_arguments_are_named(self):
         with self.assertRaisesRegex(kairos.InvalidArgument, "idempotency_key: at most 128 bytes"):
             self.client.submit("x", idempotency_key="k" * 129)
-        with self.assertRaisesRegex(ValueError, "message: unknown field 'text'"):
+        with self.assertRaisesRegex(ValueError, r"messages\[0\]: unknown field 'text'"):
             self.client.submit({"role": "user", "text": "x"})
         with self.assertRaisesRegex(ValueError, "temperature: a number"):
             self.client.submit("x", generation=kairos.Generation(temperature="hot"))
