@@ -62,9 +62,9 @@ int Judge(const std::vector<Finding>& findings, std::string* error) {
 
 }  // namespace
 
-int JudgeModels(const std::vector<ModelToServe>& models, std::string* error) {
-  std::vector<Finding> findings;
-  CheckModels(models, &findings);
+int JudgeFiles(const DaemonOptions& options, std::string* error) {
+  std::vector<Finding> findings{CheckCatalogFile(options.catalog.path)};
+  CheckModels(options.models, &findings);
   return Judge(findings, error);
 }
 
@@ -175,15 +175,17 @@ int Daemon::OpenState(const DaemonOptions& options, std::string* error) {
     } else if (is_full && place.severity == Severity::kFail) {
       *error = FaultWords(place);
     } else {
-      *error = "session catalog: " + *error;
+      *error = FaultWords(CatalogFault(options.catalog.path, catalog.status(), *error));
     }
     return kExitCannotCreate;
   }
   std::ignore = Judge({place}, error);  // a warning at most
   Result<std::vector<SessionRecord>> sessions = (*catalog)->LoadSessions();
   if (!sessions.ok()) {
-    *error = std::string("cannot read the session catalog: ") + sessions.status().message();
-    return kExitCannotCreate;
+    const Status& status = sessions.status();
+    return Judge({CatalogFault(options.catalog.path, status,
+                               options.catalog.path + ": " + status.message())},
+                 error);
   }
   body.sessions = sessions.Take();
   LogInfo("daemon", "catalog_opened sessions={}", body.sessions.size());

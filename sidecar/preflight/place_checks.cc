@@ -16,6 +16,7 @@
 
 #include "sidecar/preflight/host_checks.h"
 #include "sidecar/preflight/instance_lock.h"
+#include "sidecar/state/catalog_format.h"
 
 namespace kairos {
 
@@ -143,6 +144,39 @@ Finding CheckInstance(const std::string& socket, std::string* pid) {
   return found;
 }
 
+Finding CatalogFault(const std::string& path, const Status& status, const std::string& error) {
+  // A log without its file is as bad as a file without its log.
+  const std::string away = "move the file and " + path + "-wal, if it is there, away";
+  std::string remedy;
+  if (status.code() == Code::kDataLoss) {
+    remedy = away + ": the next start then makes a catalog without sessions; or put a backup in "
+                    "their place";
+  } else if (status.code() == Code::kFailedPrecondition) {
+    remedy = status.detail() != 0 ? "start a kairosd that knows this format; or " + away
+                                  : away;
+    remedy += ", or name another file by `catalog.path`";
+  }
+  return Refuse("catalog", "session catalog: " + error, std::move(remedy));
+}
+
+Finding CheckCatalogFile(const std::string& path) {
+  Finding found{"catalog", Severity::kOk, path + " can be a catalog", "", 0};
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) return found;
+  if (!S_ISREG(status.st_mode)) {
+    const bool folder = S_ISDIR(status.st_mode);
+    return Refuse("catalog",
+                  fmt::format("session catalog: {}: is {}; a file is wanted", path,
+                              folder ? "a folder" : "no regular file"),
+                  folder ? "name a file in it by `catalog.path`: " + path + "/catalog.db"
+                         : "name another file by `catalog.path`");
+  }
+  if (!May(path, R_OK) || LockHolder(path)) return found;
+  std::string error;
+  const Status checked = CheckCatalogFormat(path, &error);
+  return checked.ok() ? found : CatalogFault(path, checked, path + ": " + error);
+}
+
 Finding CheckCatalog(const std::string& path, uint64_t bytes_max) {
   const std::string elsewhere = "or name another place by `catalog.path`";
   std::string place = FolderOf(path);
@@ -152,7 +186,8 @@ Finding CheckCatalog(const std::string& path, uint64_t bytes_max) {
   }
   struct stat status {};
   const bool exists = stat(path.c_str(), &status) == 0;
-  if (exists && (!S_ISREG(status.st_mode) || !May(path, R_OK | W_OK))) {
+  if (const Finding file = CheckCatalogFile(path); file.severity == Severity::kFail) return file;
+  if (exists && !May(path, R_OK | W_OK)) {
     return Refuse("catalog", "the session catalog cannot be read and written: " + Ownership(path),
                   "give it to this user (chown), " + elsewhere);
   }

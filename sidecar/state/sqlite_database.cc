@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 
@@ -74,6 +75,21 @@ Status MakeFile(const std::string& path, std::string* error) {
                            : ": is not a regular file");
   return {Code::kUnavailable, "session catalog cannot be opened for writing",
           KAIROS_DETAIL_STORAGE};
+}
+
+// Whatever has a meaning in a URI is escaped; so is much that has none.
+std::string UriOf(const std::string& path) {
+  constexpr const char* kDigits = "0123456789ABCDEF";
+  std::string uri = "file:";
+  for (const char letter : path) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (std::isalnum(byte) != 0 || letter == '/' || letter == '.') {
+      uri += letter;
+    } else {
+      uri += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+  return uri;
 }
 
 std::string_view ViewOf(const void* data, int size) {
@@ -163,6 +179,19 @@ Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const std::string& 
   }
   if (status.ok()) return database;
   *error = path + ": " + database->LastError();
+  return status;
+}
+
+Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::OpenUnchanging(const std::string& path,
+                                                                       std::string* error) {
+  sqlite3* handle = nullptr;
+  constexpr int kFlags = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI;
+  // Without "immutable" it would make files beside it to share its log with others.
+  const Status status = StatusOf(
+      sqlite3_open_v2((UriOf(path) + "?immutable=1").c_str(), &handle, kFlags, nullptr));
+  std::unique_ptr<SqliteDatabase> database(new SqliteDatabase(handle));
+  if (status.ok()) return database;
+  *error = database->LastError();
   return status;
 }
 

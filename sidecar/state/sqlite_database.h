@@ -80,6 +80,10 @@ class SqliteDatabase {
   // Opens or creates `path` with mode 0600 for this process alone. UNAVAILABLE when another process
   // holds it; DATA_LOSS when it is not a database.
   static Result<std::unique_ptr<SqliteDatabase>> Open(const std::string& path, std::string* error);
+  // Opens the file at `path` to be read, without a lock and without what is in its log; nobody may
+  // write it meanwhile. What it holds is looked at by the first statement only.
+  static Result<std::unique_ptr<SqliteDatabase>> OpenUnchanging(const std::string& path,
+                                                                std::string* error);
   ~SqliteDatabase();
   SqliteDatabase(const SqliteDatabase&) = delete;
   SqliteDatabase& operator=(const SqliteDatabase&) = delete;

@@ -150,6 +150,23 @@ class Faults(unittest.TestCase):
                 pass
         self.assert_ends(CANNOT_CREATE, *words)
 
+    def test_catalog_that_is_none(self) -> None:
+        catalog = pathlib.Path(self.daemon.catalog)
+        catalog.write_bytes(b"no database" * 1000)
+        words = (f"session catalog: {catalog}: file is not a database",
+                 f"move the file and {catalog}-wal", "put a backup in their place")
+        checked = ["--check-config", *self.settings()]
+        self.assert_ends(CANNOT_CREATE, *words)
+        self.assert_ends(CANNOT_CREATE, *words, arguments=checked)
+        self.assert_found("catalog", "fail", *words)
+        self.assertEqual(catalog.read_bytes(), b"no database" * 1000)
+        catalog.unlink()
+        catalog.mkdir()
+        words = (f"{catalog}: is a folder; a file is wanted", f"{catalog}/catalog.db")
+        self.assert_ends(CANNOT_CREATE, *words)
+        self.assert_ends(CANNOT_CREATE, *words, arguments=checked)
+        self.assert_found("catalog", "fail", *words)
+
     def test_stale_socket(self) -> None:
         self.daemon.start()
         self.daemon.kill()
