@@ -18,12 +18,10 @@
 #include "sidecar/preflight/instance_lock.h"
 #include "sidecar/state/catalog_format.h"
 
+#include "sidecar/state/disk_reserve.h"
 namespace kairos {
 
 namespace {
-
-// Below this, a catalog on the disk takes no more turns.
-constexpr uint64_t kDiskBytesMin = 1u << 20;
 
 std::string FolderOf(const std::string& path) {
   const size_t slash = path.rfind('/');
@@ -211,8 +209,8 @@ Finding CheckCatalog(const std::string& path, uint64_t bytes_max) {
                 "", 0};
   if (free_bytes < kDiskBytesMin) {
     found.severity = Severity::kFail;
-    found.words = fmt::format("the disk of the session catalog {} is full: {} are free", path,
-                              BytesWords(free_bytes));
+    found.words = fmt::format("the disk of the session catalog {} has {} free; {} are needed", path,
+                              BytesWords(free_bytes), BytesWords(kDiskBytesMin));
     found.remedy = "make room on " + place + ", " + elsewhere +
                    "; until then kairosd may not start, and one that runs refuses turns";
   } else if (used < bytes_max && free_bytes < bytes_max - used) {

@@ -10,11 +10,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <tuple>
 
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/log_throttle.h"
 #include "sidecar/state/catalog_format.h"
+#include "sidecar/state/disk_reserve.h"
 #include "sidecar/state/sqlite_database.h"
 #include "sidecar/state/version_record.h"
 
@@ -138,7 +140,13 @@ Status PrepareAll(SqliteDatabase& database, Statements* s) {
 class SqliteCatalog final : public Catalog {
  public:
   SqliteCatalog(const CatalogOptions& options, std::unique_ptr<SqliteDatabase> database)
-      : options_(options), database_(std::move(database)) {}
+      : options_(options),
+        disk_words_("session catalog: the disk of " + options.path +
+                    " is full: free space on the disk, or delete sessions"),
+        limit_words_("session catalog: " + options.path +
+                     " has reached catalog.bytes_max: delete sessions, or raise it"),
+        database_(std::move(database)),
+        reserve_(options.path + "-reserve") {}
 
   Status Prepare();
 
@@ -153,6 +161,7 @@ class SqliteCatalog final : public Catalog {
   Result<std::optional<StoredReply>> FindReply(uint32_t uid, const std::string& name_space,
                                                const std::string& key) override;
   Status SetLimits(const CatalogLimits& limits) override;
+  Status Explain(const Status& status) const override;
   uint64_t bytes_used() const override { return bytes_used_; }
 
  private:
@@ -180,8 +189,13 @@ class SqliteCatalog final : public Catalog {
   Status LimitBytes(uint64_t bytes_max);
   Status DeleteRows(SessionId session);
 
+  void TakeReserve();
+
   CatalogOptions options_;
+  const std::string disk_words_;
+  const std::string limit_words_;
   std::unique_ptr<SqliteDatabase> database_;
+  DiskReserve reserve_;
   Statements sql_;
   int64_t page_bytes_ = 0;
   int64_t free_pages_ = 0;
@@ -198,7 +212,21 @@ Status SqliteCatalog::Prepare() {
   SqliteTransaction transaction(*database_);
   KAIROS_RETURN_IF_ERROR(transaction.begun());
   KAIROS_RETURN_IF_ERROR(PruneReplies());
-  return CommitAndCount(transaction);
+  KAIROS_RETURN_IF_ERROR(CommitAndCount(transaction));
+  TakeReserve();
+  return {};
+}
+
+void SqliteCatalog::TakeReserve() {
+  uint64_t left_out = 0;
+  if (reserve_.Take() || !faults_.Admit(MonotonicNs(), &left_out)) return;
+  LogWarn("state", "catalog_reserve_missing bytes={} left_out={}", kDiskReserveBytes, left_out);
+}
+
+Status SqliteCatalog::Explain(const Status& status) const {
+  if (!SqliteDatabase::IsFull(status)) return status;
+  return {status.code(), (IsDiskFull(options_.path) ? disk_words_ : limit_words_).c_str(),
+          status.detail()};
 }
 
 Status SqliteCatalog::SetLimits(const CatalogLimits& limits) {
@@ -614,15 +642,26 @@ Status SqliteCatalog::Delete(SessionId session) {
   // A file at its limit may need a page more while rows are taken out of it; this is how room is
   // made, so it must not be refused for want of room.
   KAIROS_RETURN_IF_ERROR(LimitBytes(UINT64_MAX));
-  const Status deleted = DeleteRows(session);
+  Status deleted = DeleteRows(session);
+  const bool was_full = SqliteDatabase::IsFull(deleted);
+  if (was_full) {
+    reserve_.Release();
+    // Its pages go where they belong as far as there is room, and the log begins anew.
+    std::ignore = database_->Execute("PRAGMA wal_checkpoint(TRUNCATE)");
+    deleted = DeleteRows(session);
+  }
   const Status limited = LimitBytes(options_.bytes_max);
-  KAIROS_RETURN_IF_ERROR(deleted);
+  if (!deleted.ok()) {
+    if (was_full) TakeReserve();
+    return deleted;
+  }
   // The session is gone already; a failure here only leaves the old bytes around for longer.
   const Status given_back = limited.ok() ? GiveBackPages() : limited;
   if (uint64_t left_out = 0; !given_back.ok() && faults_.Admit(MonotonicNs(), &left_out)) {
     LogWarn("state", "catalog_not_shrunk left_out={} reason={}", left_out,
             given_back.message());
   }
+  TakeReserve();
   return {};
 }
 

@@ -16,6 +16,8 @@ namespace kairos {
 
 namespace {
 
+constexpr const char kFullWords[] = "session catalog is full (disk or catalog.bytes_max)";
+
 Status StatusOf(int code) {
   switch (code & 0xff) {
     case SQLITE_OK:
@@ -23,8 +25,7 @@ Status StatusOf(int code) {
     case SQLITE_DONE:
       return {};
     case SQLITE_FULL:
-      return {Code::kResourceExhausted, "session catalog is full (disk or catalog.bytes_max)",
-              KAIROS_DETAIL_STORAGE};
+      return {Code::kResourceExhausted, kFullWords, KAIROS_DETAIL_STORAGE};
     case SQLITE_NOMEM:
       return {Code::kResourceExhausted, "session catalog: out of memory", KAIROS_DETAIL_STORAGE};
     case SQLITE_TOOBIG:
@@ -220,6 +221,8 @@ Result<SqliteStatement> SqliteDatabase::Prepare(const char* sql) {
   }
   return StatusOf(code);
 }
+
+bool SqliteDatabase::IsFull(const Status& status) { return status.message() == kFullWords; }
 
 std::string SqliteDatabase::LastError() const {
   if (database_ == nullptr) return "out of memory";

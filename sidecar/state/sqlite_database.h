@@ -93,6 +93,8 @@ class SqliteDatabase {
   // First column of the first row; for pragmas.
   Result<int64_t> Number(const char* sql);
   Result<SqliteStatement> Prepare(const char* sql);
+  // Whether the status says that the disk or the limit of pages left no room.
+  static bool IsFull(const Status& status);
   // Words of the last failure, for an operator.
   std::string LastError() const;
   bool in_transaction() const;

@@ -28,10 +28,12 @@ import gguf_edit  # noqa: E402
 import live_daemon  # noqa: E402
 
 live_daemon.require_live()
+import kairos  # noqa: E402
 
 CTL = os.environ["KAIROSCTL"]
 NO_INPUT, OS_ERROR, CANNOT_CREATE, TAKEN, CONFIG = 66, 71, 73, 75, 78
 NOBODY = 65534
+STORAGE = 12  # KAIROS_DETAIL_STORAGE
 
 
 class Faults(unittest.TestCase):
@@ -142,8 +144,8 @@ class Faults(unittest.TestCase):
             self.skipTest("cannot mount a small file system here")
         self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
         self.daemon.catalog = disk + "/catalog.db"
-        words = (f"{self.daemon.catalog} is full", "make room on", "`catalog.path`",
-                 "kairosd may not start")
+        words = (f"session catalog {self.daemon.catalog} has", "1.0 MiB are needed", "make room on",
+                 "`catalog.path`", "kairosd may not start")
         self.assert_found("catalog", "fail", *words)
         with contextlib.suppress(OSError), open(disk + "/ballast", "wb", buffering=0) as file:
             while file.write(b"x" * 4096):
@@ -151,6 +153,38 @@ class Faults(unittest.TestCase):
         self.assert_ends(CANNOT_CREATE, *words)
 
     def test_catalog_that_is_none(self) -> None:
+    def test_disk_that_fills_up_is_named_and_emptied_by_deleting_a_session(self) -> None:
+        disk = self.folder + "/disk"
+        os.mkdir(disk)
+        mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "none", disk]
+        if os.getuid() != 0 or subprocess.run(mount, check=False).returncode:
+            self.skipTest("cannot mount a small file system here")
+        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
+        self.daemon.catalog = disk + "/catalog.db"
+        self.daemon.start()
+        self.addCleanup(self.daemon.close)
+        client = self.daemon.client()
+        self.addCleanup(client.close)
+        one_token = kairos.Generation(max_tokens=1)
+        session = client.create_session()
+        session.turn("Kept.", generation=one_token).read()
+        with contextlib.suppress(OSError), open(disk + "/ballast", "wb", buffering=0) as file:
+            while file.write(b"x" * 4096):
+                pass
+        with self.assertRaises(kairos.KairosError) as refused:
+            for _ in range(400):
+                session.turn("some words " * 200, generation=one_token).read()
+        words = f"session catalog: the disk of {self.daemon.catalog} is full: free space"
+        self.assertEqual(refused.exception.detail, STORAGE)
+        self.assertIn(words, str(refused.exception))
+        self.assertIn(words, self.daemon.log_text())
+        command = [CTL, "--control", self.daemon.control, "session", "delete",
+                   f"{session.id:016x}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        session = client.create_session()
+        session.turn("There is room again.", generation=one_token).read()
+
         catalog = pathlib.Path(self.daemon.catalog)
         catalog.write_bytes(b"no database" * 1000)
         words = (f"session catalog: {catalog}: file is not a database",
