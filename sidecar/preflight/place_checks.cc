@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -120,7 +121,9 @@ Finding CheckSocketFolder(const std::string& socket) {
 Finding CheckEndpoint(const std::string& key, const std::string& path) {
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0) return {key, Severity::kOk, path + " is free", "", 0};
-  const std::string elsewhere = "or name another path by `" + key + "`";
+  std::string flag = key;
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  const std::string elsewhere = "or name another path by --" + flag + " (`" + key + "`)";
   if (!S_ISSOCK(status.st_mode)) {
     return Refuse(key.c_str(), path + " is taken by a file that is no socket",
                   "remove it, " + elsewhere);

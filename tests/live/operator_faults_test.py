@@ -280,13 +280,23 @@ class Faults(unittest.TestCase):
     def test_second_instance(self) -> None:
         self.daemon.start()
         words = (f"another kairosd runs on this socket (pid {self.daemon.pid})",
-                 "kairosctl drain", "--socket and --catalog-path")
+                 "kairosctl drain", "--socket, --control-socket and --catalog-path")
         self.assert_ends(TAKEN, *words)
         row = self.finding("instance")
         self.assertIn(f"a kairosd runs here (pid {self.daemon.pid})", row["words"])
         self.assertIn("kairosctl drain", row["words"])
 
     def test_second_instance_on_another_socket_with_the_same_catalog(self) -> None:
+    def test_second_instance_with_the_same_control_socket(self) -> None:
+        self.daemon.start()
+        arguments = self.settings()
+        for flag in ("--socket", "--catalog-path"):
+            arguments[arguments.index(flag) + 1] += ".other"
+        words = (f"another program listens on {self.daemon.control}", "--control-socket")
+        self.assert_ends(CANNOT_CREATE, *words, arguments=arguments)
+        self.assertFalse(os.path.exists(self.daemon.catalog + ".other"), "it made files")
+        self.assert_found("control_socket", "fail", *words, arguments=arguments)
+
         self.daemon.start()
         arguments = self.settings()
         for flag in ("--socket", "--control-socket"):
@@ -317,7 +327,8 @@ class Faults(unittest.TestCase):
         self.daemon.start()
         os.kill(self.daemon.pid, signal.SIGSTOP)
         self.addCleanup(os.kill, self.daemon.pid, signal.SIGCONT)
-        self.assert_found("library", "fail", "libkairos cannot attach", "restart kairosd")
+        self.assert_found("library", "fail", "libkairos cannot attach",
+                          f"kairosd is stopped: kill -CONT {self.daemon.pid}")
 
 
 class Doctor(unittest.TestCase):
