@@ -137,7 +137,8 @@ const char* StageText(uint32_t stage) {
 }
 
 std::string FaultText(const Fault& fault) {
-  const std::string advice = AdviceFor(fault.code, fault.detail);
+  const std::string advice =
+      fault.advice.empty() ? AdviceFor(fault.code, fault.detail) : Printable(fault.advice);
   const std::string text = Printable(CodeAndWords(fault));
   return advice.empty() ? text : text + "\n  " + advice;
 }

@@ -18,8 +18,8 @@
 #include "sidecar/preflight/host_checks.h"
 #include "sidecar/preflight/instance_lock.h"
 #include "sidecar/state/catalog_format.h"
-
 #include "sidecar/state/disk_reserve.h"
+
 namespace kairos {
 
 namespace {

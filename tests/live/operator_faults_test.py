@@ -115,7 +115,8 @@ class Faults(unittest.TestCase):
             with socket.socket(socket.AF_UNIX, kind) as other:
                 other.bind(path)
                 other.listen()
-                words = (f"another program listens on {path}", "end it", f"`{key}`")
+                words = (f"another program listens on {path}", "end it",
+                         f"--{key.replace('_', '-')} (`{key}`)")
                 self.assert_ends(CANNOT_CREATE, *words)
                 self.assert_found(key, "fail", *words)
                 with socket.socket(socket.AF_UNIX, kind) as client:
@@ -152,7 +153,6 @@ class Faults(unittest.TestCase):
                 pass
         self.assert_ends(CANNOT_CREATE, *words)
 
-    def test_catalog_that_is_none(self) -> None:
     def test_disk_that_fills_up_is_named_and_emptied_by_deleting_a_session(self) -> None:
         disk = self.folder + "/disk"
         os.mkdir(disk)
@@ -185,6 +185,7 @@ class Faults(unittest.TestCase):
         session = client.create_session()
         session.turn("There is room again.", generation=one_token).read()
 
+    def test_catalog_that_is_none(self) -> None:
         catalog = pathlib.Path(self.daemon.catalog)
         catalog.write_bytes(b"no database" * 1000)
         words = (f"session catalog: {catalog}: file is not a database",
@@ -286,7 +287,6 @@ class Faults(unittest.TestCase):
         self.assertIn(f"a kairosd runs here (pid {self.daemon.pid})", row["words"])
         self.assertIn("kairosctl drain", row["words"])
 
-    def test_second_instance_on_another_socket_with_the_same_catalog(self) -> None:
     def test_second_instance_with_the_same_control_socket(self) -> None:
         self.daemon.start()
         arguments = self.settings()
@@ -297,6 +297,7 @@ class Faults(unittest.TestCase):
         self.assertFalse(os.path.exists(self.daemon.catalog + ".other"), "it made files")
         self.assert_found("control_socket", "fail", *words, arguments=arguments)
 
+    def test_second_instance_on_another_socket_with_the_same_catalog(self) -> None:
         self.daemon.start()
         arguments = self.settings()
         for flag in ("--socket", "--control-socket"):
@@ -306,6 +307,68 @@ class Faults(unittest.TestCase):
         self.assert_ends(CANNOT_CREATE, *words, arguments=arguments)
         self.assert_found("catalog", "fail", *words, arguments=arguments)
         self.assertEqual(self.finding("catalog")["severity"], "ok", "it is its own")
+
+    def test_sockets_that_another_user_owns(self) -> None:
+        if os.getuid() != 0:
+            self.skipTest("needs root to ask as another user")
+        self.daemon.start()
+        os.chmod(self.folder, 0o711)
+        program = tempfile.mkdtemp(prefix="kairos-program-")  # where that user can read it
+        self.addCleanup(shutil.rmtree, program)
+        os.chmod(program, 0o755)
+        shutil.copy(CTL, program)
+        shutil.copy(os.environ["KAIROS_LIBRARY"], program + "/libkairos.so.1")
+        for arguments in (("--control", self.daemon.control, "ping"),
+                          ("run", "--socket", self.daemon.socket)):
+            done = subprocess.run([program + "/kairosctl", *arguments], capture_output=True,
+                                  text=True, timeout=60, user=NOBODY, group=NOBODY, cwd="/",
+                                  extra_groups=[], input="", env={"LD_LIBRARY_PATH": program})
+            self.assertEqual(done.returncode, 69, done.stderr)
+            self.assertIn(f"permission denied to uid {NOBODY}: only the user", done.stderr)
+            self.assertNotIn("is kairosd running", done.stderr)
+
+    def test_kairosd_that_dies_during_a_chat(self) -> None:
+        for words, flags in (("its first turn may be lost", ()),
+                             ("committed versions are kept", ("--session",))):
+            self.daemon.start()
+            if flags:
+                with self.daemon.client() as client:
+                    session = client.create_session()
+                    session.turn("Hi.", generation=kairos.Generation(max_tokens=1)).read()
+                    flags = ("--session", f"{session.id:016x}")
+            command = [CTL, "run", "--socket", self.daemon.socket, "--max-tokens", "1500", *flags]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True) as process:
+                process.stdin.write("Tell me a very long story about a ship.\n")
+                process.stdin.flush()
+                if flags:
+                    identity = flags[1]
+                else:
+                    shown = process.stderr.readline()
+                    self.assertRegex(shown, r"^\[session [0-9a-f]{16}\]\n$")
+                    identity = shown[9:25]
+                self.assertTrue(process.stdout.read(1))
+                self.daemon.kill()
+                _, told = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 69)
+            self.assertIn(words, told)
+            self.assertIn(f"go on with --session {identity}\n", told)
+
+    def test_model_without_a_chat_template(self) -> None:
+        model = gguf_edit.Gguf(str(live_daemon.model_path()))
+        model.keep_layers(1)
+        model.set_string("tokenizer.chat_template", "")
+        self.daemon.model = model.write(self.folder + "/base.gguf")
+        self.daemon.extra = ("--log-level", "info")
+        self.daemon.start()
+        log = self.daemon.log_text()
+        self.assertRegex(log, r"level=warn.* template_missing model=base using=ChatML ")
+        self.assertLess(log.index(" model_loading model=base "), log.index(" model_loaded "))
+        done = subprocess.run([CTL, "--json", "--control", self.daemon.control, "model", "show"],
+                              capture_output=True, text=True, timeout=60, check=True)
+        [shown] = json.loads(done.stdout)
+        self.assertEqual(shown["chat_template"], "built-in ChatML")
+        self.assertIn(f" wire_format={shown['wire_format']}\n", log)
 
     def test_client_of_an_older_abi(self) -> None:
         self.daemon.start()
