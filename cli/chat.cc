@@ -17,6 +17,7 @@
 #include "cli/turn_listing.h"
 #include "cli/words.h"
 #include "kairos/kairos.h"
+#include "shm/socket_path.h"
 
 namespace kairos {
 
@@ -84,7 +85,7 @@ class Chat {
   bool ReadLine(std::string* line);
   void WaitFor(int fd, int timeout_ms);
   void Fail(const char* what, int32_t code);
-  void Complain(const char* what, const Fault& fault);
+  void Complain(const char* what, Fault fault);
   bool Command(const std::string& line);  // false: quit
   void Turn(const std::string& text);
   bool OnEvent(kairos_event_t* event);  // true: the turn is over
@@ -104,6 +105,7 @@ class Chat {
   bool failed_ = false;
   bool left_ = false;  // by ^C twice in a turn
   bool first_ = true;
+  std::string advice_;   // of the next failure, where code and detail do not tell
   std::string pending_;  // read from the terminal, not yet a line
   std::string text_;     // of the reply so far
 };
@@ -113,7 +115,10 @@ int Chat::Open() {
   kairos_client_options_init(&options);
   options.socket_path = View(options_.socket);
   if (const int32_t code = kairos_client_open(&options, &client_); code < 0) {
-    Fail("no sidecar", code);
+    const Result<std::string> socket = options_.socket.empty() ? DefaultSocketPath()
+                                                               : Result(options_.socket);
+    advice_ = socket.ok() ? AdviceForDenied(*socket) : "";
+    Fail(advice_.empty() ? "no sidecar" : "no access", code);
     return kExitUnavailable;
   }
   if (options_.session.empty()) return 0;
@@ -133,12 +138,18 @@ int Chat::Open() {
 void Chat::Fail(const char* what, int32_t code) {
   char words[512];
   kairos_last_error(words, sizeof(words));
-  Complain(what, {code, kairos_last_detail(), words});
+  Complain(what, {code, kairos_last_detail(), words, advice_});
 }
 
-void Chat::Complain(const char* what, const Fault& fault) {
+void Chat::Complain(const char* what, Fault fault) {
   failed_ = true;
   lost_ = lost_ || fault.detail == KAIROS_DETAIL_SIDECAR_LOST;
+  if (lost_ && session_ != 0) {
+    // A session is made with its first version.
+    const char* words = first_ ? "its first turn may be lost; if it was committed, "
+                               : "committed versions are kept; when it runs again, ";
+    fault.advice = words + ("go on with --session " + SessionText(session_));
+  }
   std::fprintf(stderr, "kairosctl: %s: %s\n", what, FaultText(fault).c_str());
   if (options_.json) std::printf("%s\n", FaultJson(fault).c_str());
 }
@@ -193,6 +204,10 @@ bool Chat::OnEvent(kairos_event_t* event) {
   switch (kairos_event_type(event)) {
     case KAIROS_EVENT_ACCEPTED:
       session_ = kairos_event_session(event);
+      // Before the reply, which may never come.
+      if (first_ && !options_.json) {
+        std::fprintf(stderr, "[session %s]\n", SessionText(session_).c_str());
+      }
       return false;
     case KAIROS_EVENT_TEXT:
       text_ += words;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/control_call.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <ctime>
 
@@ -33,11 +37,21 @@ void Complain(const Target& target, const Fault& fault, const std::string& what)
   if (target.json) std::printf("%s\n", FaultJson(fault).c_str());
 }
 
+std::string AdviceForDenied(const std::string& path) {
+  if (faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0 || errno != EACCES) return "";
+  return "permission denied to uid " + std::to_string(geteuid()) +
+         ": only the user that kairosd runs as and root may open the control socket; others may "
+         "open that of clients, with socket_mode = \"0660\" and its group";
+}
+
 std::unique_ptr<ControlClient> Connect(const Target& target, int* status) {
   std::string error;
-  auto client = ControlClient::Open(ControlPath(target.control_socket), &error);
+  const std::string path = ControlPath(target.control_socket);
+  auto client = ControlClient::Open(path, &error);
   if (client.ok()) return client.Take();
-  Complain(target, {KAIROS_UNAVAILABLE, 0, error}, "no sidecar: ");
+  const std::string denied = AdviceForDenied(path);
+  Complain(target, {KAIROS_UNAVAILABLE, 0, error, denied},
+           denied.empty() ? "no sidecar: " : "no access: ");
   *status = kExitUnavailable;
   return nullptr;
 }

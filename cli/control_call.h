@@ -26,6 +26,9 @@ struct Target {
 // `what` stands before the words.
 void Complain(const Target& target, const Fault& fault, const std::string& what = "");
 
+// What to do where this user may not connect to the socket at `path`; empty where that is not so.
+std::string AdviceForDenied(const std::string& path);
+
 // Connects; null with the exit status in *status after the reason was printed.
 std::unique_ptr<ControlClient> Connect(const Target& target, int* status);
 

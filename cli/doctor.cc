@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -31,9 +32,19 @@ const char* SeverityText(Severity severity) {
   return "FAIL";
 }
 
+// Whether the process was halted by a signal (SIGSTOP, ^Z); false where procfs does not tell.
+bool IsStopped(const std::string& pid) {
+  std::ifstream file("/proc/" + pid + "/stat");
+  std::string line;
+  std::getline(file, line);
+  // "PID (NAME) STATE ..."; the name may hold anything.
+  const size_t name_end = line.rfind(')');
+  return name_end != std::string::npos && line.compare(name_end, 3, ") T") == 0;
+}
+
 // Attaches to the sidecar as any client does: this library and that kairosd must understand each
 // other.
-Finding CheckLibrary(const std::string& socket) {
+Finding CheckLibrary(const std::string& socket, const std::string& pid) {
   Finding found{"library", Severity::kOk,
                 "libkairos " + std::string(kairos_version()) + ", ABI " +
                     std::to_string(kairos_abi_version()) + ", understands this kairosd",
@@ -51,9 +62,13 @@ Finding CheckLibrary(const std::string& socket) {
   kairos_last_error(words, sizeof(words));
   found.severity = Severity::kFail;
   found.words = "libkairos cannot attach: " + std::string(words);
-  found.remedy = kairos_last_detail() == KAIROS_DETAIL_PROTOCOL
-                     ? "install libkairos and kairosd of one version, then restart both sides"
-                     : "restart kairosd; its log says what it is waiting for";
+  if (kairos_last_detail() == KAIROS_DETAIL_PROTOCOL) {
+    found.remedy = "install libkairos and kairosd of one version, then restart both sides";
+  } else if (IsStopped(pid)) {
+    found.remedy = "kairosd is stopped: kill -CONT " + pid;
+  } else {
+    found.remedy = "restart kairosd; sessions are kept";
+  }
   return found;
 }
 
@@ -90,7 +105,7 @@ std::vector<Finding> Look(const ConfigFlags& flags) {
       findings.push_back(CheckListenAddress(config.metrics_listen));
     }
   } else {
-    findings.push_back(CheckLibrary(config.socket));
+    findings.push_back(CheckLibrary(config.socket, pid));
   }
   const Finding held = CheckCatalogFree(config.catalog_path);
   // The kairosd that runs here has it open, as it should.

@@ -29,7 +29,8 @@ const char* AdviceFor(int32_t code, int32_t detail) {
     case KAIROS_DETAIL_QUOTA:
       return "wait, delete sessions (session ls) or raise the limit";
     case KAIROS_DETAIL_STORAGE:
-      return "make room on the disk or raise catalog.bytes_max";
+      if (code == KAIROS_DATA_LOSS || code == -KAIROS_DATA_LOSS) break;
+      return "";  // the words say it, and which of disk and limit it is
     case KAIROS_DETAIL_PROTOCOL:
       return "kairosctl and kairosd are of different versions";
     case KAIROS_DETAIL_KV_FULL:
@@ -137,7 +138,8 @@ const char* StageText(uint32_t stage) {
 }
 
 std::string FaultText(const Fault& fault) {
-  const std::string advice = AdviceFor(fault.code, fault.detail);
+  const std::string advice =
+      fault.advice.empty() ? AdviceFor(fault.code, fault.detail) : Printable(fault.advice);
   const std::string text = Printable(CodeAndWords(fault));
   return advice.empty() ? text : text + "\n  " + advice;
 }

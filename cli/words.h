@@ -32,6 +32,7 @@ struct Fault {
   int32_t code = 0;  // or minus it
   int32_t detail = 0;
   std::string words;
+  std::string advice = {};  // what to do, where the caller knows more than code and detail tell
 };
 // "not found: no such session", and a second line with what to do where that is known. Printable.
 std::string FaultText(const Fault& fault);

@@ -129,7 +129,7 @@ int Run(int argc, char** argv) {
   if (ParseLogLevel(config.log_level, &level)) SetLogLevel(level);
   if (flags.check_config) {
     std::fputs(ConfigText(config).c_str(), stdout);
-    const int code = JudgeModels(OptionsOf(config).models, &error);
+    const int code = JudgeFiles(OptionsOf(config), &error);
     if (code != 0) Complain(error);
     return code;
   }

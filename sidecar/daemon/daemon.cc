@@ -60,11 +60,22 @@ int Judge(const std::vector<Finding>& findings, std::string* error) {
   return 0;
 }
 
+// Of the sockets' paths those that are not free. One left over from a killed kairosd is replaced;
+// one that somebody serves is not ours to take.
+std::vector<Finding> TakenEndpoints(const DaemonOptions& options) {
+  std::vector<Finding> taken;
+  for (const Finding& finding : {CheckEndpoint("socket", options.ingress.socket_path),
+                                 CheckEndpoint("control_socket", options.control_endpoint)}) {
+    if (finding.severity == Severity::kFail) taken.push_back(finding);
+  }
+  return taken;
+}
+
 }  // namespace
 
-int JudgeModels(const std::vector<ModelToServe>& models, std::string* error) {
-  std::vector<Finding> findings;
-  CheckModels(models, &findings);
+int JudgeFiles(const DaemonOptions& options, std::string* error) {
+  std::vector<Finding> findings{CheckCatalogFile(options.catalog.path)};
+  CheckModels(options.models, &findings);
   return Judge(findings, error);
 }
 
@@ -175,15 +186,17 @@ int Daemon::OpenState(const DaemonOptions& options, std::string* error) {
     } else if (is_full && place.severity == Severity::kFail) {
       *error = FaultWords(place);
     } else {
-      *error = "session catalog: " + *error;
+      *error = FaultWords(CatalogFault(options.catalog.path, catalog.status(), *error));
     }
     return kExitCannotCreate;
   }
   std::ignore = Judge({place}, error);  // a warning at most
   Result<std::vector<SessionRecord>> sessions = (*catalog)->LoadSessions();
   if (!sessions.ok()) {
-    *error = std::string("cannot read the session catalog: ") + sessions.status().message();
-    return kExitCannotCreate;
+    const Status& status = sessions.status();
+    return Judge({CatalogFault(options.catalog.path, status,
+                               options.catalog.path + ": " + status.message())},
+                 error);
   }
   body.sessions = sessions.Take();
   LogInfo("daemon", "catalog_opened sessions={}", body.sessions.size());
@@ -244,13 +257,8 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
                        body.ingress_waker, body.control_requests, body.control_replies,
                        body.control_waker},
       conductor, std::move(body.sessions));
-  // A socket left over is replaced; one that somebody serves is not ours to take.
-  std::vector<Finding> taken;
-  for (const Finding& finding : {CheckEndpoint("socket", options.ingress.socket_path),
-                                 CheckEndpoint("control_socket", options.control_endpoint)}) {
-    if (finding.severity == Severity::kFail) taken.push_back(finding);
-  }
-  if (const int code = Judge(taken, error); code != 0) return code;
+  // Once more: loading the models took its time.
+  if (const int code = Judge(TakenEndpoints(options), error); code != 0) return code;
   Result<std::unique_ptr<RingIngress>> ingress =
       RingIngress::Create(options.ingress, body.requests, body.conductor->waker(), body.replies,
                           body.ingress_waker);
@@ -297,7 +305,8 @@ int Daemon::Start(const DaemonOptions& options, std::string* error) {
     case InstanceLock::Outcome::kHeldByOther: return kExitAlreadyRunning;
     case InstanceLock::Outcome::kFailed: return kExitCannotCreate;
   }
-  findings = {RaiseDescriptorLimit(options.ingress.attachments_max)};
+  findings = TakenEndpoints(options);
+  findings.push_back(RaiseDescriptorLimit(options.ingress.attachments_max));
   if (!options.metrics_listen.empty()) {
     findings.push_back(CheckListenAddress(options.metrics_listen));
   }

@@ -32,9 +32,9 @@ struct DaemonOptions {
   PhaseLimits phases;
 };
 
-// Looks at the models as Start() does. 0, or the exit status that it would end with and *error in
-// words for people. Blocks on the disk; any thread.
-int JudgeModels(const std::vector<ModelToServe>& models, std::string* error);
+// Looks at the catalog's file and the models as Start() does, and makes nothing. 0, or the exit
+// status that it would end with and *error in words for people. Blocks on the disk; any thread.
+int JudgeFiles(const DaemonOptions& options, std::string* error);
 
 class Daemon {
  public:

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "sidecar/chat/fallback_format.h"
 #include "sidecar/daemon/model_text.h"
 #include "sidecar/model/gguf.h"
 
@@ -18,6 +19,7 @@ int LoadedModel::Load(const EngineOptions& options, bool is_default, const Progr
     if (percent != told) progress(percent);
     told = percent;
   };
+  LogInfo("daemon", "model_loading model={} file_bytes={}", place_.name, file_->file_bytes());
   Result<std::unique_ptr<Model>> model = Model::Load(*file_, *kernels, tell, error);
   if (!model.ok()) return kExitNoInput;
   model_ = model.Take();
@@ -28,8 +30,8 @@ int LoadedModel::Load(const EngineOptions& options, bool is_default, const Progr
           format_->name);
   if (const int code = OpenEngine(options, error); code != 0) return code;
   json_ = ModelJson(*file_, *model_,
-                    {place_.name, is_default, ResolveModelPath(place_.path), own_template_,
-                     arena_->slots(), arena_->slot_bytes()});
+                    {place_.name, is_default, ResolveModelPath(place_.path), built_in_format_,
+                     format_->name, arena_->slots(), arena_->slot_bytes()});
   file_.reset();
   return 0;
 }
@@ -46,10 +48,15 @@ int LoadedModel::OpenChat(std::string* error) {
   };
   Result<std::unique_ptr<ChatRenderer>> renderer =
       ChatRenderer::Create(source, bos, eos, error, has_token);
-  own_template_ = renderer.ok() && !source.empty();
+  if (source.empty() || !renderer.ok()) built_in_format_ = FallbackFormatOf("", has_token).name;
+  if (source.empty()) {
+    LogWarn("daemon", "template_missing model={} using={} words={}", place_.name, built_in_format_,
+            "the model brings no chat template, so it may be a base model: answers may be poor");
+  }
   if (!renderer.ok()) {
     // A template that cannot be used must not keep the model from being served.
-    LogWarn("daemon", "template_refused model={} reason={} using=built_in", place_.name, *error);
+    LogWarn("daemon", "template_refused model={} reason={} using={}", place_.name, *error,
+            built_in_format_);
     renderer = ChatRenderer::Create("", bos, eos, error, has_token);
     if (!renderer.ok()) return kExitNoInput;
   }

@@ -55,7 +55,7 @@ class LoadedModel {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<ChatRenderer> renderer_;
-  bool own_template_ = false;
+  std::string built_in_format_;  // empty: the model's own template is used
   std::unique_ptr<GrammarCompiler> grammars_;
   const WireFormat* format_ = nullptr;
   std::unique_ptr<TextThread> text_;

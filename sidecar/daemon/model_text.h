@@ -14,7 +14,8 @@ struct ModelPlace {
   std::string name;
   bool is_default = false;
   std::string path;
-  bool own_template = false;  // false: ChatML in place of the model's chat template
+  std::string built_in_format;  // in place of the model's chat template; empty: its own is used
+  std::string_view wire_format;  // of its calls and reasoning
   uint32_t kv_slots = 0;
   uint64_t kv_slot_bytes = 0;
 };

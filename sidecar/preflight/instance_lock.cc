@@ -35,7 +35,8 @@ bool InstanceLock::IsHeld(const std::string& path, std::string* pid) {
 }
 
 std::string InstanceLock::SecondInstanceRemedy() {
-  return "end it (kairosctl drain), or give this one its own --socket and --catalog-path";
+  return "end it (kairosctl drain), or give this one its own --socket, --control-socket and "
+         "--catalog-path";
 }
 
 InstanceLock::~InstanceLock() {

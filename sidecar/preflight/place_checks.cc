@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -16,13 +17,12 @@
 
 #include "sidecar/preflight/host_checks.h"
 #include "sidecar/preflight/instance_lock.h"
+#include "sidecar/state/catalog_format.h"
+#include "sidecar/state/disk_reserve.h"
 
 namespace kairos {
 
 namespace {
-
-// Below this, a catalog on the disk takes no more turns.
-constexpr uint64_t kDiskBytesMin = 1u << 20;
 
 std::string FolderOf(const std::string& path) {
   const size_t slash = path.rfind('/');
@@ -121,7 +121,9 @@ Finding CheckSocketFolder(const std::string& socket) {
 Finding CheckEndpoint(const std::string& key, const std::string& path) {
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0) return {key, Severity::kOk, path + " is free", "", 0};
-  const std::string elsewhere = "or name another path by `" + key + "`";
+  std::string flag = key;
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  const std::string elsewhere = "or name another path by --" + flag + " (`" + key + "`)";
   if (!S_ISSOCK(status.st_mode)) {
     return Refuse(key.c_str(), path + " is taken by a file that is no socket",
                   "remove it, " + elsewhere);
@@ -143,6 +145,39 @@ Finding CheckInstance(const std::string& socket, std::string* pid) {
   return found;
 }
 
+Finding CatalogFault(const std::string& path, const Status& status, const std::string& error) {
+  // A log without its file is as bad as a file without its log.
+  const std::string away = "move the file and " + path + "-wal, if it is there, away";
+  std::string remedy;
+  if (status.code() == Code::kDataLoss) {
+    remedy = away + ": the next start then makes a catalog without sessions; or put a backup in "
+                    "their place";
+  } else if (status.code() == Code::kFailedPrecondition) {
+    remedy = status.detail() != 0 ? "start a kairosd that knows this format; or " + away
+                                  : away;
+    remedy += ", or name another file by `catalog.path`";
+  }
+  return Refuse("catalog", "session catalog: " + error, std::move(remedy));
+}
+
+Finding CheckCatalogFile(const std::string& path) {
+  Finding found{"catalog", Severity::kOk, path + " can be a catalog", "", 0};
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) return found;
+  if (!S_ISREG(status.st_mode)) {
+    const bool folder = S_ISDIR(status.st_mode);
+    return Refuse("catalog",
+                  fmt::format("session catalog: {}: is {}; a file is wanted", path,
+                              folder ? "a folder" : "no regular file"),
+                  folder ? "name a file in it by `catalog.path`: " + path + "/catalog.db"
+                         : "name another file by `catalog.path`");
+  }
+  if (!May(path, R_OK) || LockHolder(path)) return found;
+  std::string error;
+  const Status checked = CheckCatalogFormat(path, &error);
+  return checked.ok() ? found : CatalogFault(path, checked, path + ": " + error);
+}
+
 Finding CheckCatalog(const std::string& path, uint64_t bytes_max) {
   const std::string elsewhere = "or name another place by `catalog.path`";
   std::string place = FolderOf(path);
@@ -152,7 +187,8 @@ Finding CheckCatalog(const std::string& path, uint64_t bytes_max) {
   }
   struct stat status {};
   const bool exists = stat(path.c_str(), &status) == 0;
-  if (exists && (!S_ISREG(status.st_mode) || !May(path, R_OK | W_OK))) {
+  if (const Finding file = CheckCatalogFile(path); file.severity == Severity::kFail) return file;
+  if (exists && !May(path, R_OK | W_OK)) {
     return Refuse("catalog", "the session catalog cannot be read and written: " + Ownership(path),
                   "give it to this user (chown), " + elsewhere);
   }
@@ -176,8 +212,8 @@ Finding CheckCatalog(const std::string& path, uint64_t bytes_max) {
                 "", 0};
   if (free_bytes < kDiskBytesMin) {
     found.severity = Severity::kFail;
-    found.words = fmt::format("the disk of the session catalog {} is full: {} are free", path,
-                              BytesWords(free_bytes));
+    found.words = fmt::format("the disk of the session catalog {} has {} free; {} are needed", path,
+                              BytesWords(free_bytes), BytesWords(kDiskBytesMin));
     found.remedy = "make room on " + place + ", " + elsewhere +
                    "; until then kairosd may not start, and one that runs refuses turns";
   } else if (used < bytes_max && free_bytes < bytes_max - used) {

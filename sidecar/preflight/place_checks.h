@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/status.h"
 #include "sidecar/preflight/finding.h"
 
 namespace kairos {
@@ -19,7 +20,13 @@ Finding CheckEndpoint(const std::string& key, const std::string& path);
 // Whether a kairosd holds the lock of this socket; then `*pid` says which, where that is known.
 // A process that runs is no fault here.
 Finding CheckInstance(const std::string& socket, std::string* pid);
-// The catalog or its folder can be made, read and written, and its disk has room up to `bytes_max`.
+// The file at `path`, where there is one that can be read, is a catalog of a format that is known.
+// One that a kairosd has open is taken to be; what of it CheckCatalogFree says holds here, too.
+Finding CheckCatalogFile(const std::string& path);
+// Why opening the catalog failed, in the words `error`, and what to do.
+Finding CatalogFault(const std::string& path, const Status& status, const std::string& error);
+// The same; and the catalog or its folder can be made, read and written, and its disk has room up
+// to `bytes_max`.
 Finding CheckCatalog(const std::string& path, uint64_t bytes_max);
 // Whether no other process has the catalog at `path` open; one that cannot be read counts as free.
 // Not for a process that has the catalog open itself: it would lose its own locks.

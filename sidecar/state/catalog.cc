@@ -10,10 +10,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <tuple>
 
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/log_throttle.h"
+#include "sidecar/state/catalog_format.h"
+#include "sidecar/state/disk_reserve.h"
 #include "sidecar/state/sqlite_database.h"
 #include "sidecar/state/version_record.h"
 
@@ -21,54 +24,11 @@ namespace kairos {
 
 namespace {
 
-constexpr int64_t kFormat = 2;
-constexpr int64_t kApplicationId = 0x4b414952;  // "KAIR"
 constexpr int64_t kChainMax = 32;
 // Stored replies are pruned once in so many commits: counting them each time would cost more.
 constexpr uint32_t kReplyPruneEvery = 64;
 // Free pages are given back to the file system when there are this many and they are a quarter.
 constexpr int64_t kFreePagesMin = 1024;
-
-constexpr const char* kSchema = R"(
-  PRAGMA application_id = 1262569810;
-  PRAGMA user_version = 2;
-  CREATE TABLE session(
-    id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, name_space TEXT NOT NULL, label TEXT NOT NULL,
-    fidelity INTEGER NOT NULL, priority INTEGER NOT NULL, ttl_seconds INTEGER NOT NULL,
-    created_unix_ms INTEGER NOT NULL, used_unix_ms INTEGER NOT NULL, parent INTEGER NOT NULL,
-    model TEXT NOT NULL, head INTEGER NOT NULL, oldest INTEGER NOT NULL, newest INTEGER NOT NULL,
-    token_count INTEGER NOT NULL, message_count INTEGER NOT NULL, phase INTEGER NOT NULL,
-    waiting_for TEXT NOT NULL, flags INTEGER NOT NULL DEFAULT 0,
-    model_name TEXT NOT NULL DEFAULT '') STRICT;
-  CREATE TABLE version(
-    session INTEGER NOT NULL, version INTEGER NOT NULL, parent INTEGER NOT NULL,
-    record INTEGER NOT NULL, PRIMARY KEY(session, version)) STRICT, WITHOUT ROWID;
-  CREATE TABLE record(
-    id INTEGER PRIMARY KEY, refs INTEGER NOT NULL, base INTEGER NOT NULL, chain INTEGER NOT NULL,
-    kept_tokens INTEGER NOT NULL, kept_messages INTEGER NOT NULL, token_count INTEGER NOT NULL,
-    message_count INTEGER NOT NULL, phase INTEGER NOT NULL, created_unix_ms INTEGER NOT NULL,
-    tools INTEGER NOT NULL, tools_hash INTEGER NOT NULL, checksum INTEGER NOT NULL,
-    waiting_for TEXT NOT NULL, context_json TEXT NOT NULL, messages BLOB NOT NULL,
-    tokens BLOB NOT NULL) STRICT;
-  CREATE TABLE tools(
-    id INTEGER PRIMARY KEY, refs INTEGER NOT NULL, hash INTEGER NOT NULL,
-    json TEXT NOT NULL) STRICT;
-  CREATE INDEX tools_by_hash ON tools(hash);
-  CREATE TABLE reply(
-    sequence INTEGER PRIMARY KEY, uid INTEGER NOT NULL, name_space TEXT NOT NULL, key TEXT NOT NULL,
-    session INTEGER NOT NULL, version INTEGER NOT NULL, created_unix_ms INTEGER NOT NULL,
-    text TEXT NOT NULL, final BLOB NOT NULL, UNIQUE(uid, name_space, key)) STRICT;
-  CREATE INDEX reply_by_session ON reply(session);
-  CREATE INDEX reply_by_uid ON reply(uid, sequence);
-  CREATE INDEX reply_by_age ON reply(created_unix_ms);
-)";
-
-// What format 1 lacks.
-constexpr const char* kFromFormat1 = R"(
-  ALTER TABLE session ADD COLUMN flags INTEGER NOT NULL DEFAULT 0;
-  ALTER TABLE session ADD COLUMN model_name TEXT NOT NULL DEFAULT '';
-  PRAGMA user_version = 2;
-)";
 
 Status Damaged(const char* message) {
   return {Code::kDataLoss, message, KAIROS_DETAIL_STORAGE};
@@ -180,7 +140,13 @@ Status PrepareAll(SqliteDatabase& database, Statements* s) {
 class SqliteCatalog final : public Catalog {
  public:
   SqliteCatalog(const CatalogOptions& options, std::unique_ptr<SqliteDatabase> database)
-      : options_(options), database_(std::move(database)) {}
+      : options_(options),
+        disk_words_("session catalog: the disk of " + options.path +
+                    " is full: free space on the disk, or delete sessions"),
+        limit_words_("session catalog: " + options.path +
+                     " has reached catalog.bytes_max: delete sessions, or raise it"),
+        database_(std::move(database)),
+        reserve_(options.path + "-reserve") {}
 
   Status Prepare();
 
@@ -195,6 +161,7 @@ class SqliteCatalog final : public Catalog {
   Result<std::optional<StoredReply>> FindReply(uint32_t uid, const std::string& name_space,
                                                const std::string& key) override;
   Status SetLimits(const CatalogLimits& limits) override;
+  Status Explain(const Status& status) const override;
   uint64_t bytes_used() const override { return bytes_used_; }
 
  private:
@@ -222,8 +189,13 @@ class SqliteCatalog final : public Catalog {
   Status LimitBytes(uint64_t bytes_max);
   Status DeleteRows(SessionId session);
 
+  void TakeReserve();
+
   CatalogOptions options_;
+  const std::string disk_words_;
+  const std::string limit_words_;
   std::unique_ptr<SqliteDatabase> database_;
+  DiskReserve reserve_;
   Statements sql_;
   int64_t page_bytes_ = 0;
   int64_t free_pages_ = 0;
@@ -240,7 +212,21 @@ Status SqliteCatalog::Prepare() {
   SqliteTransaction transaction(*database_);
   KAIROS_RETURN_IF_ERROR(transaction.begun());
   KAIROS_RETURN_IF_ERROR(PruneReplies());
-  return CommitAndCount(transaction);
+  KAIROS_RETURN_IF_ERROR(CommitAndCount(transaction));
+  TakeReserve();
+  return {};
+}
+
+void SqliteCatalog::TakeReserve() {
+  uint64_t left_out = 0;
+  if (reserve_.Take() || !faults_.Admit(MonotonicNs(), &left_out)) return;
+  LogWarn("state", "catalog_reserve_missing bytes={} left_out={}", kDiskReserveBytes, left_out);
+}
+
+Status SqliteCatalog::Explain(const Status& status) const {
+  if (!SqliteDatabase::IsFull(status)) return status;
+  return {status.code(), (IsDiskFull(options_.path) ? disk_words_ : limit_words_).c_str(),
+          status.detail()};
 }
 
 Status SqliteCatalog::SetLimits(const CatalogLimits& limits) {
@@ -656,15 +642,26 @@ Status SqliteCatalog::Delete(SessionId session) {
   // A file at its limit may need a page more while rows are taken out of it; this is how room is
   // made, so it must not be refused for want of room.
   KAIROS_RETURN_IF_ERROR(LimitBytes(UINT64_MAX));
-  const Status deleted = DeleteRows(session);
+  Status deleted = DeleteRows(session);
+  const bool was_full = SqliteDatabase::IsFull(deleted);
+  if (was_full) {
+    reserve_.Release();
+    // Its pages go where they belong as far as there is room, and the log begins anew.
+    std::ignore = database_->Execute("PRAGMA wal_checkpoint(TRUNCATE)");
+    deleted = DeleteRows(session);
+  }
   const Status limited = LimitBytes(options_.bytes_max);
-  KAIROS_RETURN_IF_ERROR(deleted);
+  if (!deleted.ok()) {
+    if (was_full) TakeReserve();
+    return deleted;
+  }
   // The session is gone already; a failure here only leaves the old bytes around for longer.
   const Status given_back = limited.ok() ? GiveBackPages() : limited;
   if (uint64_t left_out = 0; !given_back.ok() && faults_.Admit(MonotonicNs(), &left_out)) {
     LogWarn("state", "catalog_not_shrunk left_out={} reason={}", left_out,
             given_back.message());
   }
+  TakeReserve();
   return {};
 }
 
@@ -720,38 +717,6 @@ Status SqliteCatalog::CommitAndCount(SqliteTransaction& transaction) {
   return {};
 }
 
-// Makes the tables in a new file, or checks whose they are.
-Status CheckFormat(SqliteDatabase& database, std::string* error) {
-  KAIROS_ASSIGN_OR_RETURN(const int64_t application, database.Number("PRAGMA application_id"));
-  KAIROS_ASSIGN_OR_RETURN(const int64_t format, database.Number("PRAGMA user_version"));
-  KAIROS_ASSIGN_OR_RETURN(const int64_t tables,
-                          database.Number("SELECT count(*) FROM sqlite_schema"));
-  if (application == 0 && format == 0 && tables == 0) {
-    SqliteTransaction transaction(database);
-    KAIROS_RETURN_IF_ERROR(transaction.begun());
-    KAIROS_RETURN_IF_ERROR(database.Execute(kSchema));
-    return transaction.Commit();
-  }
-  if (application != kApplicationId) {
-    *error = "is a database of another program";
-    return {Code::kFailedPrecondition, "session catalog file belongs to another program"};
-  }
-  if (format > kFormat) {
-    *error = "has format " + std::to_string(format) + ", this program knows up to " +
-             std::to_string(kFormat);
-    return {Code::kFailedPrecondition, "session catalog has a newer format", format};
-  }
-  if (format == kFormat) return {};
-  if (format == 1) {
-    SqliteTransaction transaction(database);
-    KAIROS_RETURN_IF_ERROR(transaction.begun());
-    KAIROS_RETURN_IF_ERROR(database.Execute(kFromFormat1));
-    return transaction.Commit();
-  }
-  *error = "has format " + std::to_string(format) + ", which never was";
-  return Damaged("session catalog file is damaged");
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Catalog>> Catalog::Open(const CatalogOptions& options, std::string* error) {
@@ -765,7 +730,7 @@ Result<std::unique_ptr<Catalog>> Catalog::Open(const CatalogOptions& options, st
   // Without fsync per commit, what the kernel has been given survives the death of this process.
   Status status =
       opened.Execute(options.fsync ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
-  if (status.ok()) status = CheckFormat(opened, &words);
+  if (status.ok()) status = OpenCatalogFormat(opened, &words);
   auto catalog = std::make_unique<SqliteCatalog>(options, database.Take());
   if (status.ok()) status = catalog->Prepare();
   if (status.ok()) return std::unique_ptr<Catalog>(std::move(catalog));

@@ -61,6 +61,7 @@ class Catalog {
   virtual Status SetHead(SessionId session, Version head) = 0;
   // `record` is the new session; it starts with version 1 = `source_version` of `source`.
   virtual Status Fork(const SessionRecord& record, SessionId source, Version source_version) = 0;
+  // On a full disk, a reserve beside the file is used (disk_reserve.h).
   virtual Status Delete(SessionId session) = 0;
   virtual Result<StateVersion> LoadVersion(SessionId session, Version version) = 0;
   virtual Result<std::optional<StoredReply>> FindReply(uint32_t uid, const std::string& name_space,
@@ -68,6 +69,9 @@ class Catalog {
   // Holds from the next call on. A file that is larger already grows no more, and gets the limit
   // when deleting has shrunk it.
   virtual Status SetLimits(const CatalogLimits& limits) = 0;
+  // The status of a call on this catalog; of one that found no room, with words that name the file
+  // and say whether its disk or bytes_max is at fault. They live as long as the catalog.
+  virtual Status Explain(const Status& status) const = 0;
   // Of the file, without what deleted sessions left free.
   virtual uint64_t bytes_used() const = 0;
 };

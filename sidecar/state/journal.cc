@@ -77,6 +77,7 @@ JournalResult Journal::Run(JournalCommand& command) {
       result.status = catalog_->SetLimits(command.limits);
       break;
   }
+  result.status = catalog_->Explain(result.status);
   return result;
 }
 

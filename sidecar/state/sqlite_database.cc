@@ -8,12 +8,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 
 namespace kairos {
 
 namespace {
+
+constexpr const char kFullWords[] = "session catalog is full (disk or catalog.bytes_max)";
 
 Status StatusOf(int code) {
   switch (code & 0xff) {
@@ -22,8 +25,7 @@ Status StatusOf(int code) {
     case SQLITE_DONE:
       return {};
     case SQLITE_FULL:
-      return {Code::kResourceExhausted, "session catalog is full (disk or catalog.bytes_max)",
-              KAIROS_DETAIL_STORAGE};
+      return {Code::kResourceExhausted, kFullWords, KAIROS_DETAIL_STORAGE};
     case SQLITE_NOMEM:
       return {Code::kResourceExhausted, "session catalog: out of memory", KAIROS_DETAIL_STORAGE};
     case SQLITE_TOOBIG:
@@ -74,6 +76,21 @@ Status MakeFile(const std::string& path, std::string* error) {
                            : ": is not a regular file");
   return {Code::kUnavailable, "session catalog cannot be opened for writing",
           KAIROS_DETAIL_STORAGE};
+}
+
+// Whatever has a meaning in a URI is escaped; so is much that has none.
+std::string UriOf(const std::string& path) {
+  constexpr const char* kDigits = "0123456789ABCDEF";
+  std::string uri = "file:";
+  for (const char letter : path) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (std::isalnum(byte) != 0 || letter == '/' || letter == '.') {
+      uri += letter;
+    } else {
+      uri += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+  return uri;
 }
 
 std::string_view ViewOf(const void* data, int size) {
@@ -166,6 +183,19 @@ Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const std::string& 
   return status;
 }
 
+Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::OpenUnchanging(const std::string& path,
+                                                                       std::string* error) {
+  sqlite3* handle = nullptr;
+  constexpr int kFlags = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI;
+  // Without "immutable" it would make files beside it to share its log with others.
+  const Status status = StatusOf(
+      sqlite3_open_v2((UriOf(path) + "?immutable=1").c_str(), &handle, kFlags, nullptr));
+  std::unique_ptr<SqliteDatabase> database(new SqliteDatabase(handle));
+  if (status.ok()) return database;
+  *error = database->LastError();
+  return status;
+}
+
 SqliteDatabase::~SqliteDatabase() { sqlite3_close_v2(database_); }
 
 Status SqliteDatabase::Execute(const char* sql) {
@@ -191,6 +221,8 @@ Result<SqliteStatement> SqliteDatabase::Prepare(const char* sql) {
   }
   return StatusOf(code);
 }
+
+bool SqliteDatabase::IsFull(const Status& status) { return status.message() == kFullWords; }
 
 std::string SqliteDatabase::LastError() const {
   if (database_ == nullptr) return "out of memory";

@@ -80,6 +80,10 @@ class SqliteDatabase {
   // Opens or creates `path` with mode 0600 for this process alone. UNAVAILABLE when another process
   // holds it; DATA_LOSS when it is not a database.
   static Result<std::unique_ptr<SqliteDatabase>> Open(const std::string& path, std::string* error);
+  // Opens the file at `path` to be read, without a lock and without what is in its log; nobody may
+  // write it meanwhile. What it holds is looked at by the first statement only.
+  static Result<std::unique_ptr<SqliteDatabase>> OpenUnchanging(const std::string& path,
+                                                                std::string* error);
   ~SqliteDatabase();
   SqliteDatabase(const SqliteDatabase&) = delete;
   SqliteDatabase& operator=(const SqliteDatabase&) = delete;
@@ -89,6 +93,8 @@ class SqliteDatabase {
   // First column of the first row; for pragmas.
   Result<int64_t> Number(const char* sql);
   Result<SqliteStatement> Prepare(const char* sql);
+  // Whether the status says that the disk or the limit of pages left no room.
+  static bool IsFull(const Status& status);
   // Words of the last failure, for an operator.
   std::string LastError() const;
   bool in_transaction() const;

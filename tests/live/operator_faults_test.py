@@ -28,10 +28,12 @@ import gguf_edit  # noqa: E402
 import live_daemon  # noqa: E402
 
 live_daemon.require_live()
+import kairos  # noqa: E402
 
 CTL = os.environ["KAIROSCTL"]
 NO_INPUT, OS_ERROR, CANNOT_CREATE, TAKEN, CONFIG = 66, 71, 73, 75, 78
 NOBODY = 65534
+STORAGE = 12  # KAIROS_DETAIL_STORAGE
 
 
 class Faults(unittest.TestCase):
@@ -113,7 +115,8 @@ class Faults(unittest.TestCase):
             with socket.socket(socket.AF_UNIX, kind) as other:
                 other.bind(path)
                 other.listen()
-                words = (f"another program listens on {path}", "end it", f"`{key}`")
+                words = (f"another program listens on {path}", "end it",
+                         f"--{key.replace('_', '-')} (`{key}`)")
                 self.assert_ends(CANNOT_CREATE, *words)
                 self.assert_found(key, "fail", *words)
                 with socket.socket(socket.AF_UNIX, kind) as client:
@@ -142,13 +145,62 @@ class Faults(unittest.TestCase):
             self.skipTest("cannot mount a small file system here")
         self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
         self.daemon.catalog = disk + "/catalog.db"
-        words = (f"{self.daemon.catalog} is full", "make room on", "`catalog.path`",
-                 "kairosd may not start")
+        words = (f"session catalog {self.daemon.catalog} has", "1.0 MiB are needed", "make room on",
+                 "`catalog.path`", "kairosd may not start")
         self.assert_found("catalog", "fail", *words)
         with contextlib.suppress(OSError), open(disk + "/ballast", "wb", buffering=0) as file:
             while file.write(b"x" * 4096):
                 pass
         self.assert_ends(CANNOT_CREATE, *words)
+
+    def test_disk_that_fills_up_is_named_and_emptied_by_deleting_a_session(self) -> None:
+        disk = self.folder + "/disk"
+        os.mkdir(disk)
+        mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "none", disk]
+        if os.getuid() != 0 or subprocess.run(mount, check=False).returncode:
+            self.skipTest("cannot mount a small file system here")
+        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
+        self.daemon.catalog = disk + "/catalog.db"
+        self.daemon.start()
+        self.addCleanup(self.daemon.close)
+        client = self.daemon.client()
+        self.addCleanup(client.close)
+        one_token = kairos.Generation(max_tokens=1)
+        session = client.create_session()
+        session.turn("Kept.", generation=one_token).read()
+        with contextlib.suppress(OSError), open(disk + "/ballast", "wb", buffering=0) as file:
+            while file.write(b"x" * 4096):
+                pass
+        with self.assertRaises(kairos.KairosError) as refused:
+            for _ in range(400):
+                session.turn("some words " * 200, generation=one_token).read()
+        words = f"session catalog: the disk of {self.daemon.catalog} is full: free space"
+        self.assertEqual(refused.exception.detail, STORAGE)
+        self.assertIn(words, str(refused.exception))
+        self.assertIn(words, self.daemon.log_text())
+        command = [CTL, "--control", self.daemon.control, "session", "delete",
+                   f"{session.id:016x}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        session = client.create_session()
+        session.turn("There is room again.", generation=one_token).read()
+
+    def test_catalog_that_is_none(self) -> None:
+        catalog = pathlib.Path(self.daemon.catalog)
+        catalog.write_bytes(b"no database" * 1000)
+        words = (f"session catalog: {catalog}: file is not a database",
+                 f"move the file and {catalog}-wal", "put a backup in their place")
+        checked = ["--check-config", *self.settings()]
+        self.assert_ends(CANNOT_CREATE, *words)
+        self.assert_ends(CANNOT_CREATE, *words, arguments=checked)
+        self.assert_found("catalog", "fail", *words)
+        self.assertEqual(catalog.read_bytes(), b"no database" * 1000)
+        catalog.unlink()
+        catalog.mkdir()
+        words = (f"{catalog}: is a folder; a file is wanted", f"{catalog}/catalog.db")
+        self.assert_ends(CANNOT_CREATE, *words)
+        self.assert_ends(CANNOT_CREATE, *words, arguments=checked)
+        self.assert_found("catalog", "fail", *words)
 
     def test_stale_socket(self) -> None:
         self.daemon.start()
@@ -229,11 +281,21 @@ class Faults(unittest.TestCase):
     def test_second_instance(self) -> None:
         self.daemon.start()
         words = (f"another kairosd runs on this socket (pid {self.daemon.pid})",
-                 "kairosctl drain", "--socket and --catalog-path")
+                 "kairosctl drain", "--socket, --control-socket and --catalog-path")
         self.assert_ends(TAKEN, *words)
         row = self.finding("instance")
         self.assertIn(f"a kairosd runs here (pid {self.daemon.pid})", row["words"])
         self.assertIn("kairosctl drain", row["words"])
+
+    def test_second_instance_with_the_same_control_socket(self) -> None:
+        self.daemon.start()
+        arguments = self.settings()
+        for flag in ("--socket", "--catalog-path"):
+            arguments[arguments.index(flag) + 1] += ".other"
+        words = (f"another program listens on {self.daemon.control}", "--control-socket")
+        self.assert_ends(CANNOT_CREATE, *words, arguments=arguments)
+        self.assertFalse(os.path.exists(self.daemon.catalog + ".other"), "it made files")
+        self.assert_found("control_socket", "fail", *words, arguments=arguments)
 
     def test_second_instance_on_another_socket_with_the_same_catalog(self) -> None:
         self.daemon.start()
@@ -245,6 +307,68 @@ class Faults(unittest.TestCase):
         self.assert_ends(CANNOT_CREATE, *words, arguments=arguments)
         self.assert_found("catalog", "fail", *words, arguments=arguments)
         self.assertEqual(self.finding("catalog")["severity"], "ok", "it is its own")
+
+    def test_sockets_that_another_user_owns(self) -> None:
+        if os.getuid() != 0:
+            self.skipTest("needs root to ask as another user")
+        self.daemon.start()
+        os.chmod(self.folder, 0o711)
+        program = tempfile.mkdtemp(prefix="kairos-program-")  # where that user can read it
+        self.addCleanup(shutil.rmtree, program)
+        os.chmod(program, 0o755)
+        shutil.copy(CTL, program)
+        shutil.copy(os.environ["KAIROS_LIBRARY"], program + "/libkairos.so.1")
+        for arguments in (("--control", self.daemon.control, "ping"),
+                          ("run", "--socket", self.daemon.socket)):
+            done = subprocess.run([program + "/kairosctl", *arguments], capture_output=True,
+                                  text=True, timeout=60, user=NOBODY, group=NOBODY, cwd="/",
+                                  extra_groups=[], input="", env={"LD_LIBRARY_PATH": program})
+            self.assertEqual(done.returncode, 69, done.stderr)
+            self.assertIn(f"permission denied to uid {NOBODY}: only the user", done.stderr)
+            self.assertNotIn("is kairosd running", done.stderr)
+
+    def test_kairosd_that_dies_during_a_chat(self) -> None:
+        for words, flags in (("its first turn may be lost", ()),
+                             ("committed versions are kept", ("--session",))):
+            self.daemon.start()
+            if flags:
+                with self.daemon.client() as client:
+                    session = client.create_session()
+                    session.turn("Hi.", generation=kairos.Generation(max_tokens=1)).read()
+                    flags = ("--session", f"{session.id:016x}")
+            command = [CTL, "run", "--socket", self.daemon.socket, "--max-tokens", "1500", *flags]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True) as process:
+                process.stdin.write("Tell me a very long story about a ship.\n")
+                process.stdin.flush()
+                if flags:
+                    identity = flags[1]
+                else:
+                    shown = process.stderr.readline()
+                    self.assertRegex(shown, r"^\[session [0-9a-f]{16}\]\n$")
+                    identity = shown[9:25]
+                self.assertTrue(process.stdout.read(1))
+                self.daemon.kill()
+                _, told = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 69)
+            self.assertIn(words, told)
+            self.assertIn(f"go on with --session {identity}\n", told)
+
+    def test_model_without_a_chat_template(self) -> None:
+        model = gguf_edit.Gguf(str(live_daemon.model_path()))
+        model.keep_layers(1)
+        model.set_string("tokenizer.chat_template", "")
+        self.daemon.model = model.write(self.folder + "/base.gguf")
+        self.daemon.extra = ("--log-level", "info")
+        self.daemon.start()
+        log = self.daemon.log_text()
+        self.assertRegex(log, r"level=warn.* template_missing model=base using=ChatML ")
+        self.assertLess(log.index(" model_loading model=base "), log.index(" model_loaded "))
+        done = subprocess.run([CTL, "--json", "--control", self.daemon.control, "model", "show"],
+                              capture_output=True, text=True, timeout=60, check=True)
+        [shown] = json.loads(done.stdout)
+        self.assertEqual(shown["chat_template"], "built-in ChatML")
+        self.assertIn(f" wire_format={shown['wire_format']}\n", log)
 
     def test_client_of_an_older_abi(self) -> None:
         self.daemon.start()
@@ -266,7 +390,8 @@ class Faults(unittest.TestCase):
         self.daemon.start()
         os.kill(self.daemon.pid, signal.SIGSTOP)
         self.addCleanup(os.kill, self.daemon.pid, signal.SIGCONT)
-        self.assert_found("library", "fail", "libkairos cannot attach", "restart kairosd")
+        self.assert_found("library", "fail", "libkairos cannot attach",
+                          f"kairosd is stopped: kill -CONT {self.daemon.pid}")
 
 
 class Doctor(unittest.TestCase):

@@ -14,12 +14,14 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include <fmt/format.h>
 
 #include "sidecar/engine/kv_arena.h"
 #include "sidecar/preflight/host_checks.h"
 #include "sidecar/preflight/instance_lock.h"
+#include "sidecar/state/catalog.h"
 
 namespace kairos {
 namespace {
@@ -48,6 +50,72 @@ class PlaceChecks : public testing::Test {
 
   std::string folder_;
 };
+
+// A catalog of this program as it is after a clean end.
+void MakeCatalog(const std::string& path) {
+  CatalogOptions options;
+  options.path = path;
+  std::string error;
+  ASSERT_TRUE(Catalog::Open(options, &error).ok()) << error;
+}
+
+// Writes `bytes` over those at `offset`.
+void Overwrite(const std::string& path, std::streamoff offset, const std::string& bytes) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(offset);
+  file << bytes;
+}
+
+TEST_F(PlaceChecks, CatalogThatIsNoneOfThisProgramIsRefusedWithARemedy) {
+  const std::string path = folder_ + "/cata log?%#.db";
+  const struct {
+    const char* words;
+    const char* remedy;
+    std::function<void()> spoil;
+  } cases[] = {
+      {"file is not a database", "put a backup in their place",
+       [&] { std::ofstream(path, std::ios::trunc) << std::string(4096, 'x'); }},
+      {"file is not a database", "put a backup in their place",
+       [&] { Overwrite(path, 0, "XQLite"); }},
+      {"malformed", "put a backup in their place",
+       [&] { std::filesystem::resize_file(path, 8192); }},
+      {"is a database of another program", "`catalog.path`",
+       [&] { Overwrite(path, 68, std::string("\0\0\0\1", 4)); }},
+      {"has format 9, this program knows up to", "start a kairosd that knows this format",
+       [&] { Overwrite(path, 60, std::string("\0\0\0\x09", 4)); }},
+  };
+  for (const auto& fault : cases) {
+    std::filesystem::remove(path);
+    MakeCatalog(path);
+    EXPECT_EQ(CheckCatalogFile(path).severity, Severity::kOk) << fault.words;
+    fault.spoil();
+
+    const Finding found = CheckCatalog(path, 1 << 20);
+
+    EXPECT_EQ(found.exit_status, kExitCannotCreate) << fault.words;
+    EXPECT_NE(found.words.find(path + ": "), std::string::npos) << found.words;
+    EXPECT_NE(found.words.find(fault.words), std::string::npos) << found.words;
+    EXPECT_NE(found.remedy.find(fault.remedy), std::string::npos) << found.remedy;
+    EXPECT_FALSE(std::filesystem::exists(path + "-wal")) << "the check made a file";
+  }
+}
+
+TEST_F(PlaceChecks, CatalogWhoseLogIsNotReadInYetMayBeBehindIt) {
+  const std::string path = folder_ + "/catalog.db";
+  MakeCatalog(path);
+  std::filesystem::resize_file(path, 8192);
+  std::ofstream(path + "-wal") << "log";
+
+  EXPECT_EQ(CheckCatalogFile(path).severity, Severity::kOk);
+}
+
+TEST_F(PlaceChecks, CatalogThatIsAFolderIsCalledOne) {
+  const Finding found = CheckCatalog(folder_, 1 << 20);
+
+  EXPECT_EQ(found.exit_status, kExitCannotCreate);
+  EXPECT_NE(found.words.find(folder_ + ": is a folder"), std::string::npos) << found.words;
+  EXPECT_EQ(found.remedy.find("chown"), std::string::npos) << found.remedy;
+}
 
 TEST_F(PlaceChecks, FolderMayLackOneLevelButNotTwo) {
   EXPECT_EQ(CheckSocketFolder(folder_ + "/a.sock").severity, Severity::kOk);

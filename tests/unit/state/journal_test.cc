@@ -82,6 +82,25 @@ TEST_F(JournalTest, AnswersInOrderWithTicketAndCarriesEachVerb) {
   EXPECT_GT(journal_->bytes_used(), 0u);
 }
 
+TEST_F(JournalTest, NamesTheCatalogAndTheLimitThatItHasReached) {
+  journal_.reset();
+  options_.bytes_max = 200 * 1024;
+  Open();
+  journal_ = std::make_unique<Journal>(std::move(catalog_));
+  JournalCommand commit = Commit(1, 1, StateVersion{});
+  commit.delta.messages[0].message.content.assign(options_.bytes_max, 'x');
+  ASSERT_TRUE(journal_->Submit(std::move(commit)));
+
+  journal_->DoWork();
+
+  const std::optional<JournalResult> result = journal_->Poll();
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(result->status.detail(), KAIROS_DETAIL_STORAGE);
+  EXPECT_EQ(std::string(result->status.message()),
+            "session catalog: " + options_.path +
+                " has reached catalog.bytes_max: delete sessions, or raise it");
+}
+
 TEST_F(JournalTest, RefusesCommandWhenFullAndLosesNoResultWhenNobodyReads) {
   const auto fill = [this](uint64_t* ticket) {
     for (;;) {
