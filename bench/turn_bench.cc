@@ -252,12 +252,13 @@ class TurnBench {
     const double overhead = turn_ns == 0 ? 0 : (turn_ns - model_ns) / turn_ns;
     const Row& last = rows_.back();
     if (!options_.json) {
-      std::printf("ready again after %.0f ms (model load included); %llu tokens recomputed, reason "
-                  "restart: %llu\n",
+      std::printf("ready again after %.0f ms (model load included); the next turn computed %llu "
+                  "tokens again, %llu of them for the restart: %.1f ms to its first token\n",
                   restart_ms_,
                   static_cast<unsigned long long>(resumed_.final.recomputed_tokens),
                   static_cast<unsigned long long>(
-                      resumed_.final.recomputed_by[KAIROS_REASON_RESTART]));
+                      resumed_.final.recomputed_by[KAIROS_REASON_RESTART]),
+                  static_cast<double>(resumed_.final.ttft_ns) * 1e-6);
       std::printf(
           "the session goes on with %s tokens as the unbroken one (%zu of them, logits %s)\n",
           equal ? "the same" : "DIFFERENT", resumed_.tokens.size(),
@@ -337,7 +338,7 @@ class TurnBench {
           .Param("tokens_per_turn", 16)
           .Print();
     } else {
-      std::printf("%u sessions at once: %.2f turns of 16 tokens per second\n", sessions,
+      std::printf("%u sessions at once, 16 tokens a reply: %.2f turns per second in all\n", sessions,
                   done / seconds);
     }
     return true;
