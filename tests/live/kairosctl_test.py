@@ -542,7 +542,7 @@ class TerminalChat(Tool):
     def test_interrupt_cancels_the_turn_and_a_second_one_leaves(self) -> None:
         terminal = self.terminal("--max-tokens", "1500")
         terminal.type(LONG + "\n")
-        terminal.expect(r"detail\.\r\n[^\[]*\w")  # the reply has begun
+        terminal.expect(r"detail\.\r\n\[session \w{16}\]\r\n[^\[]*\w")  # the reply has begun
         terminal.type("\x03")
         figures = terminal.expect(r"\[([0-9a-f]{16}) v1: [^\]]*, (\d+) generated[^\]]* cancelled\]")
         self.assertLess(int(figures[2]), 1500)
@@ -560,7 +560,7 @@ class TerminalChat(Tool):
     def test_two_interrupts_leave_also_when_the_sidecar_hangs(self) -> None:
         terminal = self.terminal("--max-tokens", "1500")
         terminal.type(LONG + "\n")
-        terminal.expect(r"detail\.\r\n[^\[]*\w")
+        terminal.expect(r"detail\.\r\n\[session \w{16}\]\r\n[^\[]*\w")
         os.kill(self.daemon.pid, signal.SIGSTOP)
         self.addCleanup(os.kill, self.daemon.pid, signal.SIGCONT)
         # The terminal echoes ^C before the program has seen it, and two that are pending become one
@@ -588,10 +588,10 @@ class Endings(Tool):
         terminal = Terminal([CTL, "run", "--socket", self.daemon.socket, "--max-tokens", "1500"])
         terminal.expect("> ")
         terminal.type(LONG + "\n")
-        terminal.expect(r"detail\.\r\n[^\[]*\w")
+        identity = terminal.expect(r"detail\.\r\n\[session (\w{16})\]\r\n[^\[]*\w")[1]
         self.daemon.kill()
         terminal.expect(r"\nkairosctl: turn: unavailable: ")
-        terminal.expect("committed versions are kept")
+        terminal.expect(f"if it was committed, go on with --session {identity}")
         self.assertEqual(terminal.wait(), UNAVAILABLE)
 
     def test_top_says_that_the_sidecar_went_away_on_the_users_own_screen(self) -> None:
