@@ -338,8 +338,8 @@ class TurnBench {
           .Param("tokens_per_turn", 16)
           .Print();
     } else {
-      std::printf("%u sessions at once, 16 tokens a reply: %.2f turns per second in all\n", sessions,
-                  done / seconds);
+      std::printf("%u sessions at once, 16 tokens a reply: %.2f turns per second in all\n",
+                  sessions, done / seconds);
     }
     return true;
   }
