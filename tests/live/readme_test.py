@@ -6,6 +6,7 @@ Every line of a `sh` block of the documents runs, or EXAMPLES says why it does n
   readme_test.py CC CXX BUILD_FOLDER
 """
 import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -72,6 +73,8 @@ EXAMPLES = {
     "build/release/kairos-bench neighbours --model smollm2-135m": QUICK,
     "build/release/kairos-bench grammar --schemas FILE.jsonl": Runs(
         ((" FILE.jsonl", " FILE.jsonl --quick"),)),
+    "build/release/kairos-bench speculation --model smollm2-135m --conversations TALKS.jsonl":
+        Runs(((" TALKS.jsonl", " TALKS.jsonl --max-tokens 4"),)),
     "cmake --preset release && cmake --build --preset release": BUILDS,
     "tools/model fetch smollm2-135m": NotRun("another model is tested, and this one may be missing")
     if os.environ.get("KAIROS_TEST_MODEL") else Runs(),
@@ -122,6 +125,9 @@ class Shell(unittest.TestCase):
         (cls.folder / "hello.c").write_text(snippet("c"))
         (cls.folder / "hello.cc").write_text(snippet("cpp"))
         (cls.folder / "FILE.jsonl").write_text('{"type": "object"}\n')
+        talk = [{"role": role, "content": "one two one two one"}
+                for role in ("user", "assistant", "user", "assistant")]
+        (cls.folder / "TALKS.jsonl").write_text(json.dumps({"messages": talk}) + "\n")
         cls.clean = {"XDG_CACHE_HOME": f"{cls.folder}/cache",
                      "XDG_STATE_HOME": f"{cls.folder}/state",
                      "XDG_RUNTIME_DIR": f"{cls.folder}/run", "PYTHONDONTWRITEBYTECODE": "1",
