@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "cli/listing.h"
@@ -23,6 +24,21 @@ struct StoredSession {
   std::string context;   // JSON
   std::string version;   // JSON: the version that messages and context are of
 };
+
+// Gives all sessions to `use`, a page at a time; 0, or the exit status that ended it.
+template <typename Use>
+int ForEachPage(const Target& target, ControlClient& client, Use&& use) {
+  ControlRequest request;
+  request.verb = ControlVerb::kSessionList;
+  request.list_max = kListMax;
+  for (;;) {
+    ControlReply reply;
+    if (const int code = Call(target, request, &reply, &client); code != 0) return code;
+    if (const int code = use(reply.sessions); code != 0) return code;
+    if (reply.sessions.size() < request.list_max) return 0;
+    request.after = SessionId{reply.sessions.back().id};
+  }
+}
 
 int Read(const Target& target, ControlClient& client, StoredSession* stored) {
   ControlRequest request;
@@ -69,24 +85,23 @@ int ReadVersions(const Target& target, ControlClient& client, const kairos_sessi
 }  // namespace
 
 int ListSessions(const Target& target) {
+  int status = 0;
+  const std::unique_ptr<ControlClient> client = Connect(target, &status);
+  if (client == nullptr) return status;
   std::string json;
-  ControlRequest request;
-  request.verb = ControlVerb::kSessionList;
-  request.list_max = kListMax;
-  for (bool first = true;; first = false) {
-    ControlReply reply;
-    if (const int code = Call(target, request, &reply); code != 0) return code;
-    if (first && !target.json) std::printf("%s\n", SessionHeading().c_str());
-    for (const kairos_session_t& session : reply.sessions) {
+  bool first = true;
+  const auto print = [&](const std::vector<kairos_session_t>& sessions) {
+    if (std::exchange(first, false) && !target.json) std::printf("%s\n", SessionHeading().c_str());
+    for (const kairos_session_t& session : sessions) {
       if (target.json) {
         json += (json.empty() ? "" : ",") + SessionJson(session);
       } else {
         std::printf("%s\n", SessionLine(session, NowUnixMs()).c_str());
       }
     }
-    if (reply.sessions.size() < request.list_max) break;
-    request.after = SessionId{reply.sessions.back().id};
-  }
+    return 0;
+  };
+  if (const int code = ForEachPage(target, *client, print); code != 0) return code;
   if (target.json) std::printf("[%s]\n", json.c_str());
   return 0;
 }
@@ -156,17 +171,11 @@ int SweepSessions(const Target& target, double unused_hours) {
   if (client == nullptr) return status;
   const double unused_ms = unused_hours * 3.6e6;
   uint64_t deleted = 0, kept = 0;
-  ControlRequest list;
-  list.verb = ControlVerb::kSessionList;
-  list.list_max = kListMax;
-  for (;;) {
-    ControlReply reply;
-    if (const int code = Call(target, list, &reply, client.get()); code != 0) return code;
-    for (const kairos_session_t& session : reply.sessions) {
+  const auto sweep = [&](const std::vector<kairos_session_t>& sessions) {
+    for (const kairos_session_t& session : sessions) {
       const uint64_t now = NowUnixMs();
       const uint64_t used = std::min(std::max(session.used_unix_ms, session.created_unix_ms), now);
-      if (session.phase == KAIROS_PHASE_RUNNING ||
-          static_cast<double>(now - used) < unused_ms) {
+      if (session.phase == KAIROS_PHASE_RUNNING || static_cast<double>(now - used) < unused_ms) {
         ++kept;
         continue;
       }
@@ -183,9 +192,9 @@ int SweepSessions(const Target& target, double unused_hours) {
         return code;
       }
     }
-    if (reply.sessions.size() < list.list_max) break;
-    list.after = SessionId{reply.sessions.back().id};
-  }
+    return 0;
+  };
+  if (const int code = ForEachPage(target, *client, sweep); code != 0) return code;
   const auto count = [](uint64_t value) { return static_cast<unsigned long long>(value); };
   if (target.json) {
     std::printf("{\"deleted\":%llu,\"kept\":%llu}\n", count(deleted), count(kept));
