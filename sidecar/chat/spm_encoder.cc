@@ -21,6 +21,17 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "\u2581";
 
+// One symbol for each character of `text`.
+template <typename SymbolOf>
+void ReadCharacters(std::string_view text, std::vector<TokenId>* symbols, SymbolOf&& symbol_of) {
+  symbols->clear();
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = DecodeUtf8(text, at).length;
+    symbols->push_back(symbol_of(text.substr(at, length)));
+    at += length;
+  }
+}
+
 class SpmEncoder final : public TextEncoder {
  public:
   SpmEncoder(const TokenTable& tokens, size_t pieces, TokenId unknown, bool adds_space)
@@ -97,12 +108,7 @@ void SpmEncoder::LoadPieces(const std::vector<uint32_t>& ranks) {
 void SpmEncoder::AddPiece(TokenId token, uint32_t rank, BpeScratch& scratch) {
   const std::string_view bytes = tokens_.BytesOf(token);
   std::vector<TokenId>& symbols = scratch.tokens;
-  symbols.clear();
-  for (size_t at = 0; at < bytes.size();) {
-    const size_t length = DecodeUtf8(bytes, at).length;
-    symbols.push_back(AddCharacter(bytes.substr(at, length)));
-    at += length;
-  }
+  ReadCharacters(bytes, &symbols, [&](std::string_view one) { return AddCharacter(one); });
   const size_t kept = merges_.Apply(symbols, scratch);
   // Three or more: other merges always come first, and text never becomes this piece.
   if (kept != 2 || !merges_.Insert(symbols[0], symbols[1], {rank, token})) return;
@@ -152,12 +158,7 @@ void SpmEncoder::Encode(std::string_view text, uint64_t begin, BpeScratch& scrat
 void SpmEncoder::MergeWord(std::string_view word, uint64_t begin, BpeScratch& scratch,
                            EncodeResult* result) const {
   std::vector<TokenId>& symbols = scratch.tokens;
-  symbols.clear();
-  for (size_t at = 0; at < word.size();) {
-    const size_t length = DecodeUtf8(word, at).length;
-    symbols.push_back(FindCharacter(word.substr(at, length)));
-    at += length;
-  }
+  ReadCharacters(word, &symbols, [&](std::string_view one) { return FindCharacter(one); });
   symbols.resize(merges_.Apply(symbols, scratch));
   size_t at = 0;
   for (const TokenId symbol : symbols) {
