@@ -72,6 +72,9 @@ struct Running {
   uint32_t generated() const { return static_cast<uint32_t>(spec.tokens.size()) - prompt_tokens; }
 };
 
+// Draws of one token of a constrained text that is short of tokens; then what ends it soonest.
+constexpr int kDrawsInTime = 8;
+
 // Of a constraint that allows no more.
 FinishCause CauseOf(TokenConstraint& constraint) {
   return constraint.IsDeadEnd() ? FinishCause::kDeadEnd : FinishCause::kConstraintFailed;
@@ -114,6 +117,7 @@ class BatchEngine final : public Engine {
   void AddSegment(Running& sequence, const TokenId* tokens, uint32_t count, uint32_t logit_rows);
   void RunStep();
   void PlanMasks();
+  Sample DrawInTime(Running& sequence, Sampler& sampler, std::span<float> logits);
   void SampleStep();
   void AcceptSampled(uint64_t now_ns);
   void Record(Running& sequence, uint32_t right, bool all);
@@ -411,12 +415,36 @@ void BatchEngine::PlanMasks() {
   }
 }
 
+// A token after which the constrained text can still be ended in the tokens that are left.
+Sample BatchEngine::DrawInTime(Running& sequence, Sampler& sampler, std::span<float> logits) {
+  TokenConstraint& constraint = *sequence.spec.constraint;
+  const std::vector<float> untouched(logits.begin(), logits.end());
+  for (int draws = 1;; ++draws) {
+    Sample sample =
+        sampler.Draw(sequence.spec.sampling, sequence.spec.tokens, logits, sequence.mask);
+    if (draws > kDrawsInTime || end_tokens_.contains(sample.token) ||
+        constraint.LeavesTimeToEnd(sample.token)) {
+      return sample;
+    }
+    const auto token = static_cast<size_t>(sample.token);
+    sequence.mask[token / 32] &= ~(1u << (token % 32));
+    if (draws == kDrawsInTime) constraint.LeaveSoonestEnd(sequence.mask);
+    std::copy(untouched.begin(), untouched.end(), logits.begin());
+  }
+}
+
 // Rows of drafts are drawn as long as those before them came out as guessed.
 void BatchEngine::SampleStep() {
   samples_.assign(logit_rows_, {});
   const uint32_t vocabulary = model_.parameters().vocabulary;
   pool_.Run(static_cast<uint32_t>(sampled_.size()), [&](uint32_t i, uint32_t worker) {
     Running& sequence = *sampled_[i];
+    if (sequence.spec.constraint != nullptr && sequence.spec.constraint->IsShortOfTokens()) {
+      samples_[first_rows_[i]] =
+          DrawInTime(sequence, samplers_[worker],
+                     std::span<float>(forward_.logits(first_rows_[i]), vocabulary));
+      return;
+    }
     const std::vector<TokenId>& drafts = sequence.drafts;
     std::vector<TokenId>& tokens = sequence.spec.tokens;
     const size_t known = tokens.size();

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sidecar/grammar/grammar_compiler.h"
 
-#include <llguidance.h>
-
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
-#include "base/check.h"
 #include "sidecar/grammar/closing_order.h"
+#include "sidecar/grammar/end_finder.h"
+#include "sidecar/grammar/matcher_handle.h"
 
 namespace kairos {
 namespace {
@@ -22,11 +21,7 @@ constexpr size_t kErrorBytesMax = 600;  // of the words for a client
 struct FreeTokenizer {
   void operator()(LlgTokenizer* tokenizer) const { llg_free_tokenizer(tokenizer); }
 };
-struct FreeMatcher {
-  void operator()(LlgMatcher* matcher) const { llg_free_matcher(matcher); }
-};
 using TokenizerHandle = std::unique_ptr<LlgTokenizer, FreeTokenizer>;
-using MatcherHandle = std::unique_ptr<LlgMatcher, FreeMatcher>;
 
 // Of a matcher that gave no mask: whether that is for want of anything that could follow.
 bool IsDeadEnd(LlgMatcher* matcher) {
@@ -38,26 +33,30 @@ class GrammarConstraint final : public TokenConstraint {
  public:
   GrammarConstraint(MatcherHandle matcher, TokenId end, bool is_prose,
                     const ClosingOrder& closing)
-      : matcher_(std::move(matcher)), end_(end), is_prose_(is_prose), closing_(closing) {}
+      : matcher_(std::move(matcher)), end_(end), finder_(end, is_prose, closing) {}
 
   bool ComputeMask(std::span<uint32_t> mask, uint32_t tokens_left) override {
-    if (!MaskOf(matcher_.get(), mask)) return false;
-    if (!is_prose_ && tokens_left <= kLastTokens && llg_matcher_is_accepting(matcher_.get())) {
-      return Allow(end_, mask);
-    }
-    // The way to the end is measured anew only as the tokens that are left come near it.
-    if (tokens_left > way_to_end_ + 2 * kSpareTokens) return true;
-    way_to_end_ = WayToEnd(tokens_left);
-    // Where this way leads nowhere in time, the model may still know one.
-    if (tokens_left > way_to_end_ + kSpareTokens || way_to_end_ > tokens_left ||
-        llg_matcher_is_accepting(matcher_.get())) {
-      return true;
-    }
-    const std::optional<TokenId> token = closing_.Choose(mask);
-    return token ? Allow(*token, mask) : true;
+    finder_.Rest();
+    if (!ComputeMatcherMask(matcher_.get(), mask)) return false;
+    finder_.Look(matcher_.get(), mask, tokens_left);
+    return true;
+  }
+
+  bool IsShortOfTokens() override { return finder_.is_short(); }
+
+  bool LeavesTimeToEnd(TokenId token) override {
+    return token == end_ || finder_.LeavesTime(matcher_.get(), token);
+  }
+
+  void LeaveSoonestEnd(std::span<uint32_t> mask) override {
+    if (!finder_.Soonest()) return;
+    const auto token = static_cast<size_t>(*finder_.Soonest());
+    std::fill(mask.begin(), mask.end(), 0);
+    mask[token / 32] = 1u << (token % 32);
   }
 
   bool Consume(TokenId token) override {
+    finder_.Consume(token);
     return llg_matcher_consume_token(matcher_.get(), static_cast<uint32_t>(token)) == 0;
   }
 
@@ -75,46 +74,9 @@ class GrammarConstraint final : public TokenConstraint {
   }
 
  private:
-  static bool MaskOf(LlgMatcher* matcher, std::span<uint32_t> mask) {
-    const size_t bytes = llg_matcher_get_mask_byte_size(matcher);
-    KAIROS_CHECK(mask.size_bytes() >= bytes);
-    return llg_matcher_compute_mask_into(matcher, mask.data(), bytes) == 0;
-  }
-
-  // Only this token; it is one of the mask's.
-  static bool Allow(TokenId token, std::span<uint32_t> mask) {
-    std::fill(mask.begin(), mask.end(), 0);
-    mask[static_cast<size_t>(token) / 32] = 1u << (token % 32);
-    return true;
-  }
-
-  // Tokens that it takes to end the text from here, as `closing_` goes; at most a little above
-  // `limit`, since no more is of interest.
-  uint32_t WayToEnd(uint32_t limit) {
-    const MatcherHandle walker(llg_clone_matcher(matcher_.get()));
-    way_mask_.resize((llg_matcher_get_mask_byte_size(walker.get()) + 3) / 4);
-    uint32_t way = 0;
-    while (way <= limit && !llg_matcher_is_accepting(walker.get())) {
-      if (!MaskOf(walker.get(), way_mask_)) return limit + 1;
-      const std::optional<TokenId> token = closing_.Choose(way_mask_);
-      if (!token || llg_matcher_consume_token(walker.get(), static_cast<uint32_t>(*token)) != 0) {
-        return limit + 1;
-      }
-      ++way;
-    }
-    return way + 1;  // the end token
-  }
-
-  static constexpr uint32_t kLastTokens = 16;   // of which the first that may end the text does
-  static constexpr uint32_t kSpareTokens = 32;  // one token may lengthen the way by several
-  static constexpr uint32_t kFirstLook = 192;   // tokens left at which the way is first measured
-
   MatcherHandle matcher_;
   TokenId end_;
-  bool is_prose_;
-  const ClosingOrder& closing_;
-  uint32_t way_to_end_ = kFirstLook;
-  std::vector<uint32_t> way_mask_;  // of WayToEnd(), which is asked in every step near the end
+  EndFinder finder_;
 };
 
 class CompiledMatcher final : public CompiledGrammar {

@@ -64,7 +64,14 @@ void Walk(const Tokenizer& tokenizer, TokenConstraint& constraint, std::string_v
     }
     KAIROS_CHECK(!allowed.empty());
     const auto choice = static_cast<uint8_t>(choices[static_cast<size_t>(step) % choices.size()]);
-    const TokenId token = allowed[choice % allowed.size()];
+    TokenId token = allowed[choice % allowed.size()];
+    if (constraint.IsShortOfTokens() && !tokenizer.IsEndOfGeneration(token) &&
+        !constraint.LeavesTimeToEnd(token)) {
+      constraint.LeaveSoonestEnd(mask);
+      for (const TokenId other : allowed) {
+        if (mask[static_cast<size_t>(other) / 32] >> (other % 32) & 1) token = other;
+      }
+    }
     KAIROS_CHECK(token >= 0 && static_cast<uint32_t>(token) < tokenizer.vocabulary_size());
     if (tokenizer.IsEndOfGeneration(token)) return;
     if (!constraint.Consume(token)) return;  // a work limit

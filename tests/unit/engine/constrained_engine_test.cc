@@ -25,6 +25,15 @@ class SetCycle final : public TokenConstraint {
     }
     return true;
   }
+  bool IsShortOfTokens() override { return late_after < sets_.size(); }
+  bool LeavesTimeToEnd(TokenId token) override {
+    return at_ % sets_.size() != late_after || !late.contains(token);
+  }
+  void LeaveSoonestEnd(std::span<uint32_t> mask) override {
+    ++soonest_ends;
+    std::fill(mask.begin(), mask.end(), 0);
+    mask[static_cast<size_t>(soonest) / 32] = 1u << (soonest % 32);
+  }
   bool Consume(TokenId token) override {
     return sets_[at_++ % sets_.size()].contains(token);
   }
@@ -37,6 +46,10 @@ class SetCycle final : public TokenConstraint {
   }
 
   bool jumps = true;
+  size_t late_after = SIZE_MAX;  // the set some of whose tokens leave no time
+  std::set<TokenId> late;
+  TokenId soonest = 0;
+  int soonest_ends = 0;
   bool dead_end = false;
   size_t left_at_start = 30;
   size_t masks_until = SIZE_MAX;
@@ -143,6 +156,39 @@ TEST_F(ConstrainedEngineTest, ForcedTokensRespectTheirLimitAndStopStrings) {
   const SequenceResult result = stopping.RunAlone(std::move(spec));
   EXPECT_EQ(result.tokens.size(), 3u);
   EXPECT_EQ(result.finished->cause, FinishCause::kStopString);
+}
+
+// A token that leaves no time is drawn no more; where none of several does, the soonest end comes.
+TEST_F(ConstrainedEngineTest, WhatLeavesNoTimeIsNotDrawn) {
+  EngineHarness free_harness(*model_, Options());
+  const SequenceResult freely =
+      free_harness.RunAlone(Spec(free_harness, 10, 30, std::make_shared<SetCycle>(kSets)));
+  std::set<TokenId> first;
+  for (size_t i = 0; i < 30; i += kSets.size()) first.insert(freely.tokens[i]);
+  ASSERT_GT(first.size(), 1u);
+
+  EngineHarness harness(*model_, Options());
+  auto one = std::make_shared<SetCycle>(kSets);
+  one->late_after = 0;
+  one->late = {freely.tokens[0]};
+  const SequenceResult another = harness.RunAlone(Spec(harness, 10, 30, one));
+  ASSERT_EQ(another.tokens.size(), 30u);
+  EXPECT_EQ(one->soonest_ends, 0);
+  for (size_t i = 0; i < 30; i += kSets.size()) {
+    EXPECT_NE(another.tokens[i], freely.tokens[0]);
+    EXPECT_TRUE(kSets[0].contains(another.tokens[i]));
+  }
+
+  std::set<TokenId> many;
+  for (TokenId token = 20; token < 60; ++token) many.insert(token);
+  auto none = std::make_shared<SetCycle>(std::vector<std::set<TokenId>>{many, {3}});
+  none->late_after = 0;
+  none->late = many;
+  none->soonest = 42;
+  EngineHarness ending(*model_, Options());
+  const SequenceResult soonest = ending.RunAlone(Spec(ending, 10, 30, none));
+  EXPECT_EQ(none->soonest_ends, 15);
+  for (size_t i = 0; i < 30; i += 2) EXPECT_EQ(soonest.tokens[i], 42);
 }
 
 TEST_F(ConstrainedEngineTest, LogprobsAreGivenForEveryToken) {

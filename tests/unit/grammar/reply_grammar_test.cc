@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "sidecar/grammar/grammar_compiler.h"
 #include "tests/unit/chat/tiny_vocabulary.h"
@@ -75,6 +76,52 @@ class ReplyGrammarTest : public testing::Test {
     }
     ADD_FAILURE() << "no end: " << text;
     return text;
+  }
+
+  struct Reply {
+    std::string text;
+    uint32_t tokens = 0;  // the end among them
+    bool ended = false;
+  };
+  // A reply of at most `limit` tokens drawn evenly from what the masks allow, in the way of the
+  // engine: what leaves no time is drawn again, and after some draws it is what ends soonest. What
+  // is forced is taken as it stands.
+  Reply DrawEvenly(TokenConstraint& constraint, uint64_t seed, uint32_t limit) {
+    std::mt19937_64 random(seed);
+    std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
+    std::vector<TokenId> forced;
+    Reply reply;
+    while (reply.tokens < limit) {
+      EXPECT_TRUE(constraint.ComputeMask(mask, limit - reply.tokens));
+      TokenId token = 0;
+      for (int draws = 1;; ++draws) {
+        std::vector<TokenId> allowed;
+        for (uint32_t i = 0; i < tokenizer_->vocabulary_size(); ++i) {
+          if (mask[i / 32] >> (i % 32) & 1) allowed.push_back(static_cast<TokenId>(i));
+        }
+        EXPECT_FALSE(allowed.empty());
+        if (allowed.empty()) return reply;
+        token = allowed[random() % allowed.size()];
+        if (!constraint.IsShortOfTokens() || token == end_ || constraint.LeavesTimeToEnd(token)) {
+          break;
+        }
+        mask[static_cast<size_t>(token) / 32] &= ~(1u << (token % 32));
+        if (draws == 8) constraint.LeaveSoonestEnd(mask);
+      }
+      forced = {token};
+      do {
+        for (const TokenId next : forced) {
+          if (reply.tokens == limit) return reply;
+          ++reply.tokens;
+          reply.ended = next == end_;
+          if (reply.ended) return reply;
+          EXPECT_TRUE(constraint.Consume(next));
+          reply.text += tokenizer_->TokenBytes(next, true);
+        }
+        constraint.Forced(&forced);
+      } while (!forced.empty());
+    }
+    return reply;
   }
 
   bool Accepts(TokenConstraint& constraint, std::string_view text) {
@@ -497,21 +544,31 @@ TEST_F(ReplyGrammarTest, AClientsGrammarCannotReferToOthers) {
   }
 }
 
-// A number could go on for ever; with few tokens left it ends where it is a number that counts.
+// A number could go on for ever; with one token left it ends where it is a number that counts.
 TEST_F(ReplyGrammarTest, AValueEndsWhereItMayWhenTokensRunShort) {
   const auto seven = Make(Matching(ConstraintKind::kJsonSchema,
                                    R"({"type": "integer", "multipleOf": 7, "minimum": 0})"), "");
   std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
   const TokenId digit = tokenizer_->Encode("7", false).tokens[0];
   ASSERT_TRUE(seven->Consume(digit));
-  ASSERT_TRUE(seven->ComputeMask(mask, 100));
-  EXPECT_NE(mask[static_cast<size_t>(digit) / 32] >> (digit % 32) & 1, 0u);
-  ASSERT_TRUE(seven->ComputeMask(mask, 9));
-  EXPECT_EQ(mask[static_cast<size_t>(digit) / 32] >> (digit % 32) & 1, 0u);
-  EXPECT_NE(mask[static_cast<size_t>(end_) / 32] >> (end_ % 32) & 1, 0u);
+  ASSERT_TRUE(seven->ComputeMask(mask, 1000));
+  EXPECT_FALSE(seven->IsShortOfTokens());
+  ASSERT_TRUE(seven->ComputeMask(mask, 2));
+  ASSERT_TRUE(seven->IsShortOfTokens());
+  EXPECT_TRUE(seven->LeavesTimeToEnd(digit));  // 77
+  EXPECT_FALSE(seven->LeavesTimeToEnd(tokenizer_->Encode("1", false).tokens[0]));
+  EXPECT_TRUE(seven->LeavesTimeToEnd(end_));
+  ASSERT_TRUE(seven->ComputeMask(mask, 1));
+  ASSERT_TRUE(seven->IsShortOfTokens());
+  EXPECT_FALSE(seven->LeavesTimeToEnd(digit));
+  seven->LeaveSoonestEnd(mask);
+  for (uint32_t token = 0; token < tokenizer_->vocabulary_size(); ++token) {
+    EXPECT_EQ(mask[token / 32] >> (token % 32) & 1, token == static_cast<uint32_t>(end_));
+  }
   const auto prose = Make(Rules(ToolChoice::kAuto), kTools);
   ASSERT_TRUE(prose->ComputeMask(mask, 1));
   EXPECT_NE(mask[static_cast<size_t>(digit) / 32] >> (digit % 32) & 1, 0u);
+  EXPECT_TRUE(prose->LeavesTimeToEnd(digit));
 }
 
 TEST_F(ReplyGrammarTest, NumbersStayWithinWhatReadersHold) {
@@ -542,29 +599,77 @@ TEST_F(ReplyGrammarTest, RepliesEndWithinTheirTokens) {
       "additionalProperties": false}},
     "kind": {"enum": ["first", "second"]}}, "required": ["text", "list", "kind"],
     "additionalProperties": false})";
-  for (const uint32_t limit : {120u, 200u, 400u}) {
+  for (const uint32_t limit : {45u, 70u, 120u, 200u, 600u}) {
     for (uint64_t seed = 0; seed < 20; ++seed) {
       const auto constraint = Make(Matching(ConstraintKind::kJsonSchema, schema), "");
-      std::mt19937_64 random(seed);
-      std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
-      std::string text;
-      bool ended = false;
-      for (uint32_t left = limit; left > 0 && !ended; --left) {
-        ASSERT_TRUE(constraint->ComputeMask(mask, left));
-        std::vector<TokenId> allowed;
-        for (uint32_t token = 0; token < tokenizer_->vocabulary_size(); ++token) {
-          if (mask[token / 32] >> (token % 32) & 1) allowed.push_back(static_cast<TokenId>(token));
-        }
-        ASSERT_FALSE(allowed.empty());
-        const TokenId token = allowed[random() % allowed.size()];
-        ended = token == end_;
-        if (ended) break;
-        ASSERT_TRUE(constraint->Consume(token));
-        text += tokenizer_->TokenBytes(token, true);
-      }
-      EXPECT_TRUE(ended) << limit << " tokens, seed " << seed << ": " << text;
-      EXPECT_TRUE(Json::parse(text, nullptr, false).is_object()) << text;
+      const Reply reply = DrawEvenly(*constraint, seed, limit);
+      EXPECT_TRUE(reply.ended) << limit << " tokens, seed " << seed << ": " << reply.text;
+      EXPECT_TRUE(Json::parse(reply.text, nullptr, false).is_object()) << reply.text;
     }
+  }
+}
+
+// As long as there are tokens for all that may be chosen, what is chosen is as it would be with
+// many more: the limit does not decide in the model's place.
+TEST_F(ReplyGrammarTest, FewTokensDoNotChoose) {
+  const std::string schema = R"({"type": "object", "properties": {
+    "city": {"enum": ["Lisbon", "Oslo", "Ouagadougou"]}, "days": {"enum": [1, 12, 365]},
+    "home": {"type": "boolean"}}, "required": ["city", "days", "home"],
+    "additionalProperties": false})";
+  const ReplyRules rules = Matching(ConstraintKind::kJsonSchema, schema);
+  std::set<std::string> texts;
+  uint32_t most = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const Reply reply = DrawEvenly(*Make(rules, ""), seed, 4000);
+    ASSERT_TRUE(reply.ended);
+    texts.insert(reply.text);
+    most = std::max(most, reply.tokens);
+  }
+  EXPECT_GT(texts.size(), 9u);
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    EXPECT_EQ(DrawEvenly(*Make(rules, ""), seed, most + 8).text,
+              DrawEvenly(*Make(rules, ""), seed, 4000).text);
+  }
+}
+
+// A model that begins no end of its own is asked for one only when it is due.
+TEST_F(ReplyGrammarTest, ATextIsEndedNoEarlierThanItMust) {
+  const auto words = Make(Matching(ConstraintKind::kRegex, "[a-z]+"), "");
+  const TokenId a = tokenizer_->Encode("a", false).tokens[0];
+  std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
+  for (uint32_t left = 40; left > 1; --left) {
+    ASSERT_TRUE(words->ComputeMask(mask, left));
+    ASSERT_TRUE(words->LeavesTimeToEnd(a)) << left;
+    ASSERT_TRUE(words->Consume(a));
+  }
+  ASSERT_TRUE(words->ComputeMask(mask, 1));
+  EXPECT_FALSE(words->LeavesTimeToEnd(a));
+}
+
+// A call that could not be ended is not begun.
+TEST_F(ReplyGrammarTest, NoCallIsBegunWithoutTheTokensForIt) {
+  for (const uint32_t limit : {4u, 30u, 80u}) {
+    int calls = 0;
+    for (uint64_t seed = 0; seed < 30; ++seed) {
+      const auto constraint = Make(Rules(ToolChoice::kAuto), kTools);
+      std::string begun;
+      std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
+      const std::vector<TokenId> marker = tokenizer_->Encode("<tool_call>", true).tokens;
+      bool is_refused = false;
+      for (size_t i = 0; i < marker.size() && !is_refused; ++i) {
+        ASSERT_TRUE(constraint->ComputeMask(mask, limit - static_cast<uint32_t>(i)));
+        is_refused = constraint->IsShortOfTokens() && !constraint->LeavesTimeToEnd(marker[i]);
+        if (!is_refused) {
+          ASSERT_TRUE(constraint->Consume(marker[i]));
+        }
+      }
+      if (is_refused) continue;
+      ++calls;
+      const Reply reply =
+          DrawEvenly(*constraint, seed, limit - static_cast<uint32_t>(marker.size()));
+      EXPECT_NE(reply.text.find("</tool_call>"), std::string::npos) << reply.text;
+    }
+    EXPECT_EQ(calls, limit == 80 ? 30 : 0) << limit;
   }
 }
 
