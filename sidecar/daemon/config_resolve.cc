@@ -52,6 +52,14 @@ std::vector<ConfigModel> Config::Models() const {
   return models;
 }
 
+uint32_t Config::AttachmentsPerProcess() const {
+  // Rounded up, so that a limit of one attachment is still one.
+  const uint64_t half = limits_attachments - limits_attachments / 2;
+  return static_cast<uint32_t>(limits_attachments_per_process == 0
+                                   ? half
+                                   : limits_attachments_per_process);
+}
+
 Status ResolveConfig(Config* config, std::string* error) {
   if (config->socket.empty()) {
     Result<std::string> path = DefaultSocketPath();
