@@ -358,16 +358,15 @@ class Generating(live_daemon.LiveTest):
 
     def test_logprobs_hold_the_token_and_its_alternatives_in_order(self) -> None:
         events, result = self.events(max_tokens=6, temperature=0, ignore_eos=True, logprobs=3)
-        rows = [row for e in events if isinstance(e, kairos.LogprobsEvent)
-                for row in (e.tokens if isinstance(e.tokens, list) else [e.tokens])]
+        rows = [e for e in events if isinstance(e, kairos.LogprobsEvent)]
         self.assertEqual(len(rows), result.usage.generated_tokens, rows)
         for row, token in zip(rows, self.tokens(events)):
-            self.assertEqual(row["token"], token)
-            self.assertLessEqual(row["logprob"], 0)
-            top = row["top"]
-            self.assertEqual(len(top), 3)
-            self.assertEqual(top[0]["token"], token, "greedy takes the first")
-            values = [choice["logprob"] for choice in top]
+            self.assertEqual(row.token, token)
+            self.assertLessEqual(row.logprob, 0)
+            self.assertEqual(len(row.top), 3)
+            self.assertEqual(row.top[0], kairos.TokenLogprob(token, row.logprob),
+                             "greedy takes the first")
+            values = [choice.logprob for choice in row.top]
             self.assertEqual(values, sorted(values, reverse=True))
             self.assertLessEqual(sum(map(math.exp, values)), 1.0001)
 
