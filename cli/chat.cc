@@ -403,7 +403,7 @@ int Chat::Run() {
       if (prompt) std::fputs("\n", stdout);
       break;
     }
-    if (line.empty()) continue;
+    if (line.find_first_not_of(" \t\r\v\f") == std::string::npos) continue;
     if (line[0] != '/') {
       Turn(line);
     } else if (!Command(line)) {

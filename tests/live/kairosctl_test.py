@@ -438,6 +438,12 @@ class PipedChat(Tool):
         self.assertEqual(record["messages"][2]["content"], "Another.")
         self.assertIn(record["messages"][1]["content"].strip(), done.stdout)
 
+    def test_a_blank_line_is_no_message(self) -> None:
+        done = self.chat("\n  \n\t\r\nOne.\n \n", "--json", "--max-tokens", "2")
+        [record] = map(json.loads, done.stdout.splitlines())
+        self.assertEqual(record["version"], 1)
+        self.assertEqual(done.stderr, "", "the model has a chat template")
+
     def test_json_is_one_object_a_turn(self) -> None:
         done = self.chat("Say a word.\nAnother.\n", "--json", "--max-tokens", "4")
         turns = [json.loads(line) for line in done.stdout.splitlines()]
