@@ -313,6 +313,10 @@ class Verbs(Tool):
                 ("ping --jsn", 'kairosctl ping: unknown flag "--jsn", did you mean "--json"?'),
                 ("session show --jsno=1", 'kairosctl session show: unknown flag "--jsno", '
                                           'did you mean "--json"?'),
+                ("--control x ping", "kairosctl ping: --control: given twice, may be given once"),
+                ("run --max-tokens 1 --max-tokens=2 --max-tokens 3",
+                 "kairosctl run: --max-tokens: given 3 times, may be given once"),
+                ("run --max-tokens", "kairosctl run: --max-tokens: 1 required N missing"),
                 ("ping more", 'kairosctl ping: one word too many: "more"'),
                 ("session rewind 1 0", "kairosctl session rewind: version: \"0\" is not a "
                                        "whole number from 1 to 18446744073709551615")):
