@@ -67,9 +67,7 @@ Status ResolveConfig(Config* config, std::string* error) {
     config->socket = path.Take();
   }
   if (config->control_socket.empty()) {
-    const size_t slash = config->socket.rfind('/');
-    config->control_socket =
-        (slash == std::string::npos ? "" : config->socket.substr(0, slash + 1)) + "control.sock";
+    config->control_socket = ControlSocketBeside(config->socket);
   }
   if (config->socket.size() > kSocketPathBytesMax) {
     return Refuse(error, "socket: longer than 107 bytes");

@@ -354,6 +354,13 @@ class Faults(unittest.TestCase):
             self.assertIn(words, told)
             self.assertIn(f"go on with --session {identity}\n", told)
 
+    def chat_words(self, *flags: str) -> str:
+        """What `kairosctl run` says on stderr in a chat of two turns."""
+        done = subprocess.run([CTL, "run", "--socket", self.daemon.socket, "--max-tokens", "1",
+                               *flags], input="One.\nTwo.\n", capture_output=True, text=True,
+                              timeout=60, check=True)
+        return done.stderr
+
     def test_model_without_a_chat_template(self) -> None:
         model = gguf_edit.Gguf(str(live_daemon.model_path()))
         model.keep_layers(1)
@@ -368,6 +375,13 @@ class Faults(unittest.TestCase):
                               capture_output=True, text=True, timeout=60, check=True)
         [shown] = json.loads(done.stdout)
         self.assertEqual(shown["chat_template"], "built-in ChatML")
+        words = "kairosctl: model base brings no chat template that can be used"
+        for flags in ((), ("--json",), ("--model", "base")):
+            self.assertEqual(self.chat_words(*flags).count(words), 1, flags)
+        self.assertIn("built-in ChatML", self.chat_words())
+        with self.daemon.client() as client:
+            session = f"{client.create_session().id:016x}"
+        self.assertIn(words, self.chat_words("--session", session))
         self.assertIn(f" wire_format={shown['wire_format']}\n", log)
 
     def test_client_of_an_older_abi(self) -> None:
