@@ -31,6 +31,7 @@ live_daemon.require_live()
 import kairos  # noqa: E402
 
 CTL = os.environ["KAIROSCTL"]
+MEMORY_REFUSAL = sys.argv.pop(1)
 NO_INPUT, OS_ERROR, CANNOT_CREATE, TAKEN, CONFIG = 66, 71, 73, 75, 78
 NOBODY = 65534
 STORAGE = 12  # KAIROS_DETAIL_STORAGE
@@ -271,6 +272,23 @@ class Faults(unittest.TestCase):
                 self.assert_ends(OS_ERROR, *words, arguments=[*flags, *self.settings()],
                                  preexec_fn=limit)
             self.assert_found("address_space", "fail", *words, preexec_fn=limit)
+
+    def test_small_limit_of_private_memory(self) -> None:
+        limits = (300 << 20,) * 2
+        limit = functools.partial(resource.setrlimit, resource.RLIMIT_DATA, limits)
+        words = ("limit of private memory (RLIMIT_DATA) is 300.0 MiB", "LimitDATA", "ulimit -d",
+                 "kv.memory")
+        for flags in ((), ("--check-config",)):
+            self.assert_ends(OS_ERROR, *words, arguments=[*flags, *self.settings()],
+                             preexec_fn=limit)
+        self.assert_found("private_memory", "fail", *words, preexec_fn=limit)
+
+    def test_system_that_refuses_memory_while_it_loads(self) -> None:
+        for mebibytes, what in ((64, "of memory for the weights"), (200, "of KV memory")):
+            environment = {**os.environ, "LD_PRELOAD": MEMORY_REFUSAL,
+                           "REFUSED_BYTES": str(mebibytes << 20)}
+            self.assert_ends(OS_ERROR, "kairosd: smollm2-135m: the system refuses ", what,
+                             "lower kv.memory", "LimitDATA=", env=environment)
 
     def test_kv_memory_too_small_for_the_model(self) -> None:
         arguments = ["1MiB" if word == "256MiB" else word for word in self.settings()]
