@@ -3,6 +3,8 @@
 """The faults of docs/ERRORS.md that operators meet, each provoked: what kairosd says at its start,
 or `kairosctl doctor` at any time, names the cause and what to do.
 
+  operator_faults_test.py LIBRARY     LIBRARY is built from tests/support/memory_refusal.c
+
 Environment beside that of live_daemon.py: KAIROSCTL.
 """
 from __future__ import annotations
@@ -76,6 +78,29 @@ class Faults(unittest.TestCase):
         for word in words:
             self.assertIn(word, row["words"] + "\n" + row["remedy"])
 
+    def mount_disk(self, size: str) -> str:
+        """The folder of a file system of that size, which holds the catalog."""
+        disk = self.folder + "/disk"
+        os.mkdir(disk)
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", disk]
+        if os.getuid() != 0 or subprocess.run(mount, check=False).returncode:
+            self.skipTest("cannot mount a small file system here")
+        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
+        self.daemon.catalog = disk + "/catalog.db"
+        return disk
+
+    @staticmethod
+    def fill(disk: str) -> None:
+        """Takes all that is free, to the last page."""
+        with contextlib.suppress(OSError), open(disk + "/ballast", "ab", buffering=0) as file:
+            while file.write(b"x" * 4096):
+                pass
+
+    def delete(self, session: int) -> None:
+        command = [CTL, "--control", self.daemon.control, "session", "delete", f"{session:016x}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_wrong_permissions(self) -> None:
         if os.getuid() != 0:
             self.skipTest("needs root to start kairosd as another user")
@@ -139,29 +164,34 @@ class Faults(unittest.TestCase):
         self.assertEqual(done.returncode, 0, f"its own port is no fault: {done.stdout}")
 
     def test_full_disk(self) -> None:
-        disk = self.folder + "/disk"
-        os.mkdir(disk)
-        mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk]
-        if os.getuid() != 0 or subprocess.run(mount, check=False).returncode:
-            self.skipTest("cannot mount a small file system here")
-        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
-        self.daemon.catalog = disk + "/catalog.db"
+        disk = self.mount_disk("64k")
         words = (f"session catalog {self.daemon.catalog} has", "1.0 MiB are needed", "make room on",
                  "`catalog.path`", "kairosd may not start")
         self.assert_found("catalog", "fail", *words)
-        with contextlib.suppress(OSError), open(disk + "/ballast", "wb", buffering=0) as file:
-            while file.write(b"x" * 4096):
-                pass
+        self.fill(disk)
         self.assert_ends(CANNOT_CREATE, *words)
 
+    def test_sidecar_killed_on_a_full_disk_starts_again_and_deletes(self) -> None:
+        disk = self.mount_disk("6m")
+        self.daemon.start()
+        one_token = kairos.Generation(max_tokens=1)
+        with self.daemon.client() as client:
+            sessions = [client.create_session() for _ in range(3)]
+            for session in sessions:
+                session.turn("some words " * 400, generation=one_token).read()
+        for session in sessions[:2]:  # the second time with what is left of the reserve
+            self.fill(disk)
+            self.daemon.kill()
+            self.fill(disk)
+            self.daemon.start()
+            self.delete(session.id)
+        with self.daemon.client() as client:
+            kept = client.open_session(sessions[2].id)
+            kept.turn("There is room again.", generation=one_token).read()
+            self.assertEqual(kept.stat().version, 2)
+
     def test_disk_that_fills_up_is_named_and_emptied_by_deleting_a_session(self) -> None:
-        disk = self.folder + "/disk"
-        os.mkdir(disk)
-        mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "none", disk]
-        if os.getuid() != 0 or subprocess.run(mount, check=False).returncode:
-            self.skipTest("cannot mount a small file system here")
-        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
-        self.daemon.catalog = disk + "/catalog.db"
+        disk = self.mount_disk("6m")
         self.daemon.start()
         self.addCleanup(self.daemon.close)
         client = self.daemon.client()
@@ -169,9 +199,7 @@ class Faults(unittest.TestCase):
         one_token = kairos.Generation(max_tokens=1)
         session = client.create_session()
         session.turn("Kept.", generation=one_token).read()
-        with contextlib.suppress(OSError), open(disk + "/ballast", "wb", buffering=0) as file:
-            while file.write(b"x" * 4096):
-                pass
+        self.fill(disk)
         with self.assertRaises(kairos.KairosError) as refused:
             for _ in range(400):
                 session.turn("some words " * 200, generation=one_token).read()
@@ -179,10 +207,7 @@ class Faults(unittest.TestCase):
         self.assertEqual(refused.exception.detail, STORAGE)
         self.assertIn(words, str(refused.exception))
         self.assertIn(words, self.daemon.log_text())
-        command = [CTL, "--control", self.daemon.control, "session", "delete",
-                   f"{session.id:016x}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.delete(session.id)
         session = client.create_session()
         session.turn("There is room again.", generation=one_token).read()
 
