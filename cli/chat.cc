@@ -14,6 +14,7 @@
 
 #include "base/printable_text.h"
 #include "cli/control_call.h"
+#include "cli/listing.h"
 #include "cli/turn_listing.h"
 #include "cli/words.h"
 #include "kairos/kairos.h"
@@ -82,6 +83,7 @@ class Chat {
 
  private:
   int Open();
+  void NoteTemplate();
   bool ReadLine(std::string* line);
   void WaitFor(int fd, int timeout_ms);
   void Fail(const char* what, int32_t code);
@@ -132,6 +134,30 @@ int Chat::Open() {
     return 1;
   }
   return 0;
+}
+
+// Says once that the chat's model has no chat template. The clients' socket does not tell; where
+// the operators' one is not for this user, nothing is said.
+void Chat::NoteTemplate() {
+  std::string name = options_.model;
+  kairos_session_t session{};
+  session.struct_size = sizeof(session);
+  if (name.empty() && session_ != 0) {
+    if (kairos_session_stat(client_, session_, &session, kCallMs) < 0) return;
+    name.assign(session.model, strnlen(session.model, sizeof(session.model)));
+    if (name.empty()) return;  // not in memory: the first turn tells
+  }
+  std::string ignored;
+  auto control = ControlClient::Open(ControlPath(options_.control_socket, options_.socket),
+                                     &ignored);
+  if (!control.ok()) return;
+  ControlRequest request;
+  request.verb = ControlVerb::kModelShow;
+  ControlReply reply;
+  Fault fault;
+  if (Ask(**control, request, &reply, &fault) != 0) return;
+  const std::string note = TemplateNote(reply.text, name);
+  if (!note.empty()) std::fprintf(stderr, "kairosctl: %s\n", Printable(note).c_str());
 }
 
 // The words of the library's last error on this thread.
@@ -387,6 +413,7 @@ bool Chat::Command(const std::string& line) {
 
 int Chat::Run() {
   if (const int code = Open(); code != 0) return code;
+  NoteTemplate();
   struct sigaction action {};
   action.sa_handler = OnInterrupt;
   sigaction(SIGINT, &action, nullptr);
@@ -403,7 +430,7 @@ int Chat::Run() {
       if (prompt) std::fputs("\n", stdout);
       break;
     }
-    if (line.empty()) continue;
+    if (line.find_first_not_of(" \t\r\v\f") == std::string::npos) continue;
     if (line[0] != '/') {
       Turn(line);
     } else if (!Command(line)) {

@@ -10,6 +10,7 @@ namespace kairos {
 
 struct ChatOptions {
   std::string socket;   // empty: the default
+  std::string control_socket;  // asked about the model; empty: beside `socket`
   std::string session;  // hex; empty: a new one
   std::string system;
   std::string model;    // empty: the session's, or the default of a new one

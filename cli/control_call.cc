@@ -16,15 +16,14 @@ namespace {
 
 constexpr int kCallMs = 5000;
 
-std::string ControlPath(const std::string& given) {
-  if (!given.empty()) return given;
-  const Result<std::string> socket = DefaultSocketPath();
-  if (!socket.ok()) return "";
-  const size_t slash = socket->rfind('/');
-  return (slash == std::string::npos ? "" : socket->substr(0, slash + 1)) + "control.sock";
-}
-
 }  // namespace
+
+std::string ControlPath(const std::string& given, const std::string& client_socket) {
+  if (!given.empty()) return given;
+  if (!client_socket.empty()) return ControlSocketBeside(client_socket);
+  const Result<std::string> socket = DefaultSocketPath();
+  return socket.ok() ? ControlSocketBeside(*socket) : "";
+}
 
 uint64_t NowUnixMs() {
   timespec now{};

@@ -26,6 +26,10 @@ struct Target {
 // `what` stands before the words.
 void Complain(const Target& target, const Fault& fault, const std::string& what = "");
 
+// The control socket that is meant: `given`, else the one beside `client_socket` or, where that is
+// empty too, beside the default one. Empty where there is no default.
+std::string ControlPath(const std::string& given, const std::string& client_socket = "");
+
 // What to do where this user may not connect to the socket at `path`; empty where that is not so.
 std::string AdviceForDenied(const std::string& path);
 

@@ -163,6 +163,7 @@ void AddChat(CLI::App* app, const Target* target, ChatOptions* chat, Action* act
   run->callback([=] {
     *action = [=] {
       chat->json = target->json;
+      chat->control_socket = target->control_socket;
       return RunChat(*chat);
     };
   });

@@ -289,6 +289,20 @@ std::string SessionMarkdown(const kairos_session_t& session, const std::string& 
   return out;
 }
 
+std::string TemplateNote(std::string_view json, std::string_view name) {
+  const Json models = Json::parse(json, nullptr, false);
+  if (!models.is_array()) return "";
+  for (const Json& model : models) {
+    const std::string own = TextOf(model, "name");
+    if (name.empty() ? TextOf(model, "default") != "true" : own != name) continue;
+    const std::string format = TextOf(model, "chat_template");
+    if (!format.starts_with("built-in ")) return "";
+    return "model " + own + " brings no chat template that can be used, so it may be a base model: "
+           "answers may be poor (format: " + format + ")";
+  }
+  return "";
+}
+
 std::string ModelFigures(std::string_view json) {
   const auto models = nlohmann::ordered_json::parse(json, nullptr, false);
   if (!models.is_array()) return Printable(json) + "\n";

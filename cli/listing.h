@@ -30,6 +30,9 @@ std::string ShownVersion(const kairos_session_t& session, std::string_view versi
 std::string SessionMarkdown(const kairos_session_t& session, const std::string& shown,
                             std::string_view context, const std::vector<std::string>& versions,
                             std::string_view messages);
+// What to know of a chat with the model of that name, or with the default one where it is empty, of
+// the models (JSON): that it has no chat template of its own. Empty where nothing.
+std::string TemplateNote(std::string_view json, std::string_view name);
 // Figures of the model (JSON), one a line, with units.
 std::string ModelFigures(std::string_view json);
 // One figure with the unit that its name tells.

@@ -33,4 +33,9 @@ Result<std::string> DefaultSocketPath() {
   return path;
 }
 
+std::string ControlSocketBeside(const std::string& socket) {
+  // Without a slash it is the working folder.
+  return socket.substr(0, socket.rfind('/') + 1) + "control.sock";
+}
+
 }  // namespace kairos

@@ -16,4 +16,7 @@ inline constexpr size_t kSocketPathBytesMax = 107;
 // kInvalidArgument where the result does not fit a socket address. Does not touch the file system.
 [[nodiscard]] Result<std::string> DefaultSocketPath();
 
+// Where the operators' socket is by default: control.sock in the folder of the clients' `socket`.
+[[nodiscard]] std::string ControlSocketBeside(const std::string& socket);
+
 }  // namespace kairos

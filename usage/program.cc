@@ -65,6 +65,19 @@ std::string UnknownWord(const CLI::App* app) {
   return words;
 }
 
+// "--control: given twice, may be given once"; empty where no option was given too often.
+std::string RepeatedOption(const CLI::App* app) {
+  for (const CLI::Option* option : app->get_options()) {
+    // Flags take no value and may be repeated.
+    if (option->get_items_expected_max() != 1 || option->count() < 2) continue;
+    const std::string often =
+        option->count() == 2 ? "twice" : fmt::format("{} times", option->count());
+    return fmt::format("{}: given {}, may be given once", option->get_name(), often);
+  }
+  const std::vector<CLI::App*> chosen = app->get_subcommands();
+  return chosen.empty() ? "" : RepeatedOption(chosen.front());
+}
+
 std::string Complaint(const CLI::App* app, const CLI::Error& fault) {
   const std::string path = CommandPath(app);
   std::string words;
@@ -72,6 +85,8 @@ std::string Complaint(const CLI::App* app, const CLI::Error& fault) {
   const auto code = static_cast<CLI::ExitCodes>(fault.get_exit_code());
   if (code == CLI::ExitCodes::ExtrasError || code == CLI::ExitCodes::RequiredError) {
     words = UnknownWord(app);
+  } else if (code == CLI::ExitCodes::ArgumentMismatch) {
+    words = RepeatedOption(app);
   }
   if (words.empty()) words = PrintableLines(fault.what(), "  ");
   return path + ": " + words + "\n  see " + path + " --help\n";

@@ -45,6 +45,7 @@ struct Config {
   uint64_t engine_sequences_max = 0;
   uint64_t kv_memory = 0;            // bytes
   uint64_t limits_attachments = 0;
+  uint64_t limits_attachments_per_process = 0;  // 0: by limits_attachments
   uint64_t limits_sessions_per_uid = 0;
   uint64_t limits_in_flight_per_client = 0;
   uint64_t limits_unread_replies_ms = 0;
@@ -63,6 +64,8 @@ struct Config {
 
   // All models, that of `model` and kv.memory first.
   std::vector<ConfigModel> Models() const;
+  // What limits_attachments_per_process comes to.
+  uint32_t AttachmentsPerProcess() const;
   // -1 for "auto", else microseconds. The values were checked when they were set.
   int32_t SpinUs() const;
   float Temperature() const;

@@ -52,6 +52,14 @@ std::vector<ConfigModel> Config::Models() const {
   return models;
 }
 
+uint32_t Config::AttachmentsPerProcess() const {
+  // Rounded up, so that a limit of one attachment is still one.
+  const uint64_t half = limits_attachments - limits_attachments / 2;
+  return static_cast<uint32_t>(limits_attachments_per_process == 0
+                                   ? half
+                                   : limits_attachments_per_process);
+}
+
 Status ResolveConfig(Config* config, std::string* error) {
   if (config->socket.empty()) {
     Result<std::string> path = DefaultSocketPath();
@@ -59,9 +67,7 @@ Status ResolveConfig(Config* config, std::string* error) {
     config->socket = path.Take();
   }
   if (config->control_socket.empty()) {
-    const size_t slash = config->socket.rfind('/');
-    config->control_socket =
-        (slash == std::string::npos ? "" : config->socket.substr(0, slash + 1)) + "control.sock";
+    config->control_socket = ControlSocketBeside(config->socket);
   }
   if (config->socket.size() > kSocketPathBytesMax) {
     return Refuse(error, "socket: longer than 107 bytes");

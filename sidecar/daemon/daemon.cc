@@ -236,6 +236,7 @@ void Daemon::FinishReload(const DaemonOptions* changed, const Status& status, st
   if (changed != nullptr) {
     body.options.drain_timeout_ms = changed->drain_timeout_ms;
     body.ingress->ChangeLimits({changed->ingress.attachments_max,
+                                changed->ingress.attachments_per_process_max,
                                 changed->ingress.attachment.in_flight_max,
                                 changed->ingress.spin_us});
     outcome.settings = SettingsOf(*changed);

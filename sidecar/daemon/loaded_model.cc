@@ -7,8 +7,18 @@
 #include "sidecar/chat/fallback_format.h"
 #include "sidecar/daemon/model_text.h"
 #include "sidecar/model/gguf.h"
+#include "sidecar/preflight/host_checks.h"
 
 namespace kairos {
+
+namespace {
+
+int RefuseForMemory(const std::string& words, std::string* error) {
+  *error = words + "\n  " + RemedyForRefusedMemory(ReadCommitLimit());
+  return kExitOsError;
+}
+
+}  // namespace
 
 int LoadedModel::Load(const EngineOptions& options, bool is_default, const Progress& progress,
                       std::string* error) {
@@ -21,7 +31,11 @@ int LoadedModel::Load(const EngineOptions& options, bool is_default, const Progr
   };
   LogInfo("daemon", "model_loading model={} file_bytes={}", place_.name, file_->file_bytes());
   Result<std::unique_ptr<Model>> model = Model::Load(*file_, *kernels, tell, error);
-  if (!model.ok()) return kExitNoInput;
+  if (!model.ok()) {
+    // Not the file's fault, and gone perhaps when it is tried again.
+    const bool refused = model.status().code() == Code::kResourceExhausted;
+    return refused ? RefuseForMemory(place_.name + ": " + *error, error) : kExitNoInput;
+  }
   model_ = model.Take();
   if (const int code = OpenChat(error); code != 0) return code;
   LogInfo("daemon",
@@ -87,9 +101,9 @@ int LoadedModel::OpenEngine(EngineOptions options, std::string* error) {
   if (!slots.ok()) return kExitConfig;
   Result<std::unique_ptr<KvArena>> arena = KvArena::Create(model_->kv_geometry(), *slots);
   if (!arena.ok()) {
-    *error = fmt::format("cannot reserve {} bytes of KV memory for {}", place_.kv_bytes,
-                         place_.name);
-    return kExitOsError;
+    return RefuseForMemory(fmt::format("{}: the system refuses {} bytes of KV memory",
+                                       place_.name, place_.kv_bytes),
+                           error);
   }
   arena_ = arena.Take();
   Result<std::unique_ptr<Engine>> made = Engine::Create(*model_, *arena_, options);

@@ -146,6 +146,7 @@ void RingIngress::ChangeLimits(IngressLimits limits) {
 void RingIngress::TakeLimits() {
   while (const std::optional<IngressLimits> limits = limits_asked_.TryPop()) {
     options_.attachments_max = options_.attachments_per_uid_max = limits->attachments_max;
+    options_.attachments_per_process_max = limits->attachments_per_process_max;
     options_.attachment.in_flight_max = limits->in_flight_max;
     spin_ns_ = spin_ns_max_ = static_cast<uint64_t>(SpinUs(limits->spin_us)) * 1000;
   }
@@ -235,7 +236,7 @@ int RingIngress::TakeReplies(uint64_t now_ns) {
       if (attachment->phase() == Attachment::Phase::kLeaving) {
         std::erase(touched_, attachment);
         std::erase(hot_, attachment);
-        if (--per_uid_[attachment->peer().uid] == 0) per_uid_.erase(attachment->peer().uid);
+        census_.Leave(attachment->peer());
         attachments_.erase(attachment->id().value);
         counters_.attachments.Set(attachments_.size());
       }
@@ -378,7 +379,7 @@ void RingIngress::AcceptOne(Descriptor socket, uint64_t now_ns) {
                                                  &ports_, now_ns);
   Attachment& made = *attachment;
   attachments_.emplace(id.value, std::move(attachment));
-  ++per_uid_[peer->uid];
+  census_.Enter(*peer);
   ++hellos_;
   counters_.attachments.Set(attachments_.size());
   TakeHello(made, now_ns);
@@ -401,10 +402,13 @@ bool RingIngress::RefuseClient(int socket, const PeerCredentials& peer, bool sho
   } else if (attachments_.size() >= options_.attachments_max) {
     text = fmt::format("attached clients: at most {} (limits.attachments)",
                        options_.attachments_max);
-  } else if (const auto count = per_uid_.find(peer.uid);
-             count != per_uid_.end() && count->second >= options_.attachments_per_uid_max) {
+  } else if (census_.OfUser(peer) >= options_.attachments_per_uid_max) {
     text = fmt::format("attached clients of this user: at most {}",
                        options_.attachments_per_uid_max);
+  } else if (census_.OfProcess(peer) >= options_.attachments_per_process_max) {
+    text = fmt::format("attached clients of this process: at most {} "
+                       "(limits.attachments_per_process)",
+                       options_.attachments_per_process_max);
   }
   if (text.empty()) return false;
   counters_.attach_refused.Add();
@@ -444,7 +448,7 @@ void RingIngress::Reap() {
       continue;
     }
     --hellos_;
-    if (--per_uid_[attachment.peer().uid] == 0) per_uid_.erase(attachment.peer().uid);
+    census_.Leave(attachment.peer());
     at = attachments_.erase(at);
   }
   counters_.attachments.Set(attachments_.size());

@@ -24,6 +24,7 @@
 #include "base/waker.h"
 #include "shm/acceptor.h"
 #include "sidecar/ingress/attachment.h"
+#include "sidecar/ingress/attachment_census.h"
 #include "sidecar/ingress/reply.h"
 #include "sidecar/ingress/request.h"
 
@@ -42,6 +43,7 @@ struct IngressOptions {
   uint64_t start_position = 0;          // of rings; other than 0 only in tests
   uint32_t attachments_max = 256;
   uint32_t attachments_per_uid_max = 256;
+  uint32_t attachments_per_process_max = 128;
   uint64_t buffered_bytes_max = 256u << 20;  // half-received requests of all clients
   uint32_t descriptors_reserved =
       64;  // refuse clients when fewer are left, or a fifth of the limit
@@ -58,7 +60,8 @@ struct IngressOptions {
 
 // What may change while it serves; as in IngressOptions and AttachmentLimits.
 struct IngressLimits {
-  uint32_t attachments_max = 0;  // those that are there stay
+  uint32_t attachments_max = 0;  // those that are there stay, as with the next
+  uint32_t attachments_per_process_max = 0;
   uint32_t in_flight_max = 0;    // of one client
   int32_t spin_us = -1;
 };
@@ -143,7 +146,7 @@ class RingIngress {
   uint64_t descriptor_limit_ = 0;
   uint32_t next_id_ = 1;
   std::unordered_map<uint32_t, std::unique_ptr<Attachment>> attachments_;
-  std::unordered_map<uint32_t, uint32_t> per_uid_;
+  AttachmentCensus census_;
   std::vector<Attachment*> hot_;
   std::vector<Attachment*> touched_;  // scratch of TakeReplies
   uint32_t demoted_ = 0;

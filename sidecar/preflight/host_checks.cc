@@ -201,4 +201,50 @@ Finding CheckAddressSpace(uint64_t bytes) {
   return found;
 }
 
+CommitLimit ReadCommitLimit() {
+  constexpr int kStrict = 2;
+  int mode = 0;
+  std::ifstream("/proc/sys/vm/overcommit_memory") >> mode;
+  return {mode == kStrict, MemoryLine("CommitLimit:"), MemoryLine("Committed_AS:")};
+}
+
+Finding CheckPrivateMemory(uint64_t bytes, const CommitLimit& commit) {
+  rlimit limit{};
+  getrlimit(RLIMIT_DATA, &limit);
+  const uint64_t needed = bytes + kBytesOfOurOwn;
+  Finding found{"private_memory", Severity::kOk,
+                fmt::format("{} (RLIMIT_DATA); {} are needed", LimitWords(limit.rlim_cur),
+                            BytesWords(needed)),
+                "", 0};
+  if (limit.rlim_cur < needed) {
+    found.severity = Severity::kFail;
+    found.words = fmt::format("the limit of private memory (RLIMIT_DATA) is {}; weights, kv.memory "
+                              "and kairosd itself need {}",
+                              BytesWords(limit.rlim_cur), BytesWords(needed));
+    found.remedy = fmt::format("set LimitDATA=infinity in the service, or `ulimit -d unlimited` "
+                               "(at least {}) where it is started, or lower kv.memory",
+                               (needed + 1023) / 1024);
+    found.exit_status = kExitOsError;
+  } else if (commit.is_strict && commit.taken_bytes + needed > commit.limit_bytes) {
+    found.severity = Severity::kWarn;
+    found.words = fmt::format("the host promises no more than {} of memory, of which {} are taken; "
+                              "weights, kv.memory and kairosd itself need {}",
+                              BytesWords(commit.limit_bytes), BytesWords(commit.taken_bytes),
+                              BytesWords(needed));
+    found.remedy = RemedyForRefusedMemory(commit);
+  }
+  return found;
+}
+
+std::string RemedyForRefusedMemory(const CommitLimit& commit) {
+  if (commit.is_strict) {
+    return fmt::format("vm.overcommit_memory is 2, and of {} that the host promises {} are taken: "
+                       "lower kv.memory, raise vm.overcommit_ratio, or `sysctl "
+                       "vm.overcommit_memory=0`",
+                       BytesWords(commit.limit_bytes), BytesWords(commit.taken_bytes));
+  }
+  return "lower kv.memory, or raise what limits memory here: `ulimit -v`, `ulimit -d`, or LimitAS= "
+         "and LimitDATA= of the service";
+}
+
 }  // namespace kairos

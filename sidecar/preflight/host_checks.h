@@ -24,6 +24,23 @@ Finding CheckMemory(uint64_t weight_bytes, uint64_t kv_bytes);
 // what kairosd needs beside them. Where it does not, the process would end at some allocation.
 Finding CheckAddressSpace(uint64_t bytes);
 
+// What the kernel promises to all processes together, where it counts strictly
+// (vm.overcommit_memory=2).
+struct CommitLimit {
+  bool is_strict = false;
+  uint64_t limit_bytes = 0;
+  uint64_t taken_bytes = 0;
+};
+CommitLimit ReadCommitLimit();
+
+// Whether the process's limit of private memory (RLIMIT_DATA) leaves room for `bytes` of weights
+// and KV, and for what kairosd needs beside them. What the host promises is a warning only: others
+// give memory back, and a kairosd that runs counts itself.
+Finding CheckPrivateMemory(uint64_t bytes, const CommitLimit& commit);
+
+// What to change where the system refused memory all the same.
+std::string RemedyForRefusedMemory(const CommitLimit& commit);
+
 // "1.5 GiB".
 std::string BytesWords(uint64_t bytes);
 

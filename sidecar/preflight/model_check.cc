@@ -97,15 +97,26 @@ CheckedModel CheckModel(const ModelToServe& model, const std::string& key,
   return {file.Take(), tokenizer.Take()};
 }
 
+uint64_t FileBytes(const ModelToServe& model) {
+  struct stat status {};
+  const bool known = stat(ResolveModelPath(model.path).c_str(), &status) == 0;
+  return known ? static_cast<uint64_t>(status.st_size) : 0;
+}
+
+// Weights and KV of all models. Weights take about what their file does.
+uint64_t PrivateBytesOf(const std::vector<ModelToServe>& models) {
+  uint64_t bytes = 0;
+  for (const ModelToServe& model : models) bytes += FileBytes(model) + model.kv_bytes;
+  return bytes;
+}
+
 // What the models take at most while they are loaded one after the other: the files of those to
-// come, weights and KV of those that are there. Weights take about what their file does.
+// come, weights and KV of those that are there.
 uint64_t AddressSpaceOf(const std::vector<ModelToServe>& models) {
   std::vector<uint64_t> file_bytes;
   uint64_t files = 0;
   for (const ModelToServe& model : models) {
-    struct stat status {};
-    const bool known = stat(ResolveModelPath(model.path).c_str(), &status) == 0;
-    file_bytes.push_back(known ? static_cast<uint64_t>(status.st_size) : 0);
+    file_bytes.push_back(FileBytes(model));
     files += file_bytes.back();
   }
   uint64_t most = 0;
@@ -136,6 +147,8 @@ std::string ResolveModelPath(const std::string& name_or_path) {
 std::vector<CheckedModel> CheckModels(const std::vector<ModelToServe>& models,
                                       std::vector<Finding>* findings) {
   findings->push_back(CheckAddressSpace(AddressSpaceOf(models)));
+  if (findings->back().severity == Severity::kFail) return {};
+  findings->push_back(CheckPrivateMemory(PrivateBytesOf(models), ReadCommitLimit()));
   if (findings->back().severity == Severity::kFail) return {};
   std::vector<CheckedModel> checked;
   uint64_t weight_bytes = 0;

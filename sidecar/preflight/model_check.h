@@ -30,9 +30,9 @@ struct CheckedModel {
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
-// Appends a finding on the address space of all. Where there is enough to open the files, also one
-// on each and, where it can be served, on its KV memory, then one on the memory of all. The first
-// model is the default one.
+// Appends findings on the address space and the private memory of all. Where there is enough to
+// open the files, also one on each and, where it can be served, on its KV memory, then one on the
+// memory of all. The first model is the default one.
 std::vector<CheckedModel> CheckModels(const std::vector<ModelToServe>& models,
                                       std::vector<Finding>* findings);
 

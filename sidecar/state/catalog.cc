@@ -34,6 +34,8 @@ Status Damaged(const char* message) {
   return {Code::kDataLoss, message, KAIROS_DETAIL_STORAGE};
 }
 
+std::string ReservePath(const CatalogOptions& options) { return options.path + "-reserve"; }
+
 struct SessionNumbers {
   uint64_t head = 0;
   uint64_t newest = 0;
@@ -146,9 +148,13 @@ class SqliteCatalog final : public Catalog {
         limit_words_("session catalog: " + options.path +
                      " has reached catalog.bytes_max: delete sessions, or raise it"),
         database_(std::move(database)),
-        reserve_(options.path + "-reserve") {}
+        reserve_(ReservePath(options)) {}
 
   Status Prepare();
+  // Its pages go where they belong as far as there is room, and the log begins anew.
+  void EmptyLog();
+  // As much of it as there is; the log has a word of what is missing.
+  void TakeReserve();
 
   Result<std::vector<SessionRecord>> LoadSessions() override;
   Status CreateSession(const SessionRecord& record) override;
@@ -189,8 +195,6 @@ class SqliteCatalog final : public Catalog {
   Status LimitBytes(uint64_t bytes_max);
   Status DeleteRows(SessionId session);
 
-  void TakeReserve();
-
   CatalogOptions options_;
   const std::string disk_words_;
   const std::string limit_words_;
@@ -212,15 +216,19 @@ Status SqliteCatalog::Prepare() {
   SqliteTransaction transaction(*database_);
   KAIROS_RETURN_IF_ERROR(transaction.begun());
   KAIROS_RETURN_IF_ERROR(PruneReplies());
-  KAIROS_RETURN_IF_ERROR(CommitAndCount(transaction));
-  TakeReserve();
-  return {};
+  return CommitAndCount(transaction);
+}
+
+void SqliteCatalog::EmptyLog() {
+  std::ignore = database_->Execute("PRAGMA wal_checkpoint(TRUNCATE)");
 }
 
 void SqliteCatalog::TakeReserve() {
+  const uint64_t kept = reserve_.Take();
   uint64_t left_out = 0;
-  if (reserve_.Take() || !faults_.Admit(MonotonicNs(), &left_out)) return;
-  LogWarn("state", "catalog_reserve_missing bytes={} left_out={}", kDiskReserveBytes, left_out);
+  if (kept >= kDiskReserveBytes || !faults_.Admit(MonotonicNs(), &left_out)) return;
+  LogWarn("state", "catalog_reserve_missing bytes={} kept={} left_out={}", kDiskReserveBytes, kept,
+          left_out);
 }
 
 Status SqliteCatalog::Explain(const Status& status) const {
@@ -646,8 +654,7 @@ Status SqliteCatalog::Delete(SessionId session) {
   const bool was_full = SqliteDatabase::IsFull(deleted);
   if (was_full) {
     reserve_.Release();
-    // Its pages go where they belong as far as there is room, and the log begins anew.
-    std::ignore = database_->Execute("PRAGMA wal_checkpoint(TRUNCATE)");
+    EmptyLog();
     deleted = DeleteRows(session);
   }
   const Status limited = LimitBytes(options_.bytes_max);
@@ -717,27 +724,41 @@ Status SqliteCatalog::CommitAndCount(SqliteTransaction& transaction) {
   return {};
 }
 
+// Opens the database once, with the room that there is. Of a failure, *words are its path and why.
+Result<std::unique_ptr<SqliteCatalog>> OpenOnce(const CatalogOptions& options,
+                                                std::string* words) {
+  KAIROS_ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> database,
+                          SqliteDatabase::Open(options.path, words));
+  // Without fsync per commit, what the kernel has been given survives the death of this process.
+  Status status = database->Execute(options.fsync ? "PRAGMA synchronous = FULL"
+                                                  : "PRAGMA synchronous = NORMAL");
+  std::string reason;
+  if (status.ok()) status = OpenCatalogFormat(*database, &reason);
+  auto catalog = std::make_unique<SqliteCatalog>(options, std::move(database));
+  if (status.ok()) status = catalog->Prepare();
+  if (status.ok()) return catalog;
+  *words = options.path + ": " + (reason.empty() ? std::string(status.message()) : reason);
+  return status;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Catalog>> Catalog::Open(const CatalogOptions& options, std::string* error) {
   std::string words;
-  auto database = SqliteDatabase::Open(options.path, &words);
-  if (!database.ok()) {
+  Result<std::unique_ptr<SqliteCatalog>> catalog = OpenOnce(options, &words);
+  if (!catalog.ok() && SqliteDatabase::IsFull(catalog.status())) {
+    // What a killed process left in the log needs room to be carried over, and who is stuck with a
+    // full disk needs a sidecar to delete sessions with.
+    DiskReserve(ReservePath(options)).Release();
+    catalog = OpenOnce(options, &words);
+    if (catalog.ok()) (*catalog)->EmptyLog();
+  }
+  if (!catalog.ok()) {
     if (error != nullptr) *error = words;
-    return database.status();
+    return catalog.status();
   }
-  SqliteDatabase& opened = **database;
-  // Without fsync per commit, what the kernel has been given survives the death of this process.
-  Status status =
-      opened.Execute(options.fsync ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
-  if (status.ok()) status = OpenCatalogFormat(opened, &words);
-  auto catalog = std::make_unique<SqliteCatalog>(options, database.Take());
-  if (status.ok()) status = catalog->Prepare();
-  if (status.ok()) return std::unique_ptr<Catalog>(std::move(catalog));
-  if (error != nullptr) {
-    *error = options.path + ": " + (words.empty() ? std::string(status.message()) : words);
-  }
-  return status;
+  (*catalog)->TakeReserve();
+  return std::unique_ptr<Catalog>(catalog.Take());
 }
 
 }  // namespace kairos

@@ -40,7 +40,8 @@ struct CatalogLimits {
 class Catalog {
  public:
   // Creates or opens; refuses a newer format (FAILED_PRECONDITION) and a damaged file (DATA_LOSS).
-  // UNAVAILABLE when another process has it open or the path cannot be written.
+  // UNAVAILABLE when another process has it open or the path cannot be written. On a full disk the
+  // reserve beside the file is used, and as much of it as is left is kept on.
   static Result<std::unique_ptr<Catalog>> Open(const CatalogOptions& options, std::string* error);
   virtual ~Catalog() = default;
 

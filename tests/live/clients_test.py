@@ -8,6 +8,7 @@ import math
 import os
 import pathlib
 import select
+import signal
 import sys
 import threading
 
@@ -21,10 +22,58 @@ from kairos import Finish, Generation, Message, Plan, Reason, TurnLabel  # noqa:
 SHORT = Generation(max_tokens=6, temperature=0)
 DETAIL_QUOTA = 10
 CLIENTS, TURNS = 64, 2
+SEGMENTS_OF_ONE = 2  # mappings of an attachment
 
 
 def user_texts(messages) -> list[str]:
     return [message["content"] for message in messages if message["role"] == "user"]
+
+
+class Hoarders(live_daemon.LiveTest):
+    EXTRA = ("--limits-attachments", "7")
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.hoarders: list[int] = []
+
+    def hoard(self) -> tuple[int, str]:
+        """A process that opens clients until it is refused, and keeps them: its id, its report."""
+        told_read, told_write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            held = []
+            try:
+                while True:
+                    held.append(self.daemon.client())
+            except kairos.KairosError as error:
+                os.write(told_write, f"{len(held)}: {error.detail}: {error}\n".encode())
+                signal.pause()
+            finally:
+                os._exit(1)
+        self.hoarders.append(pid)
+        self.addCleanup(self.end, pid)
+        os.close(told_write)
+        with open(told_read) as told:
+            return pid, told.readline()
+
+    def end(self, pid: int) -> None:
+        if pid in self.hoarders:
+            self.hoarders.remove(pid)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+    def test_one_process_leaves_room_for_others_and_gives_back_what_it_held(self) -> None:
+        first, report = self.hoard()
+        self.assertRegex(report, rf"^4: {DETAIL_QUOTA}: .*of this process: at most 4 "
+                                 r"\(limits\.attachments_per_process\)")
+        _, report = self.hoard()
+        self.assertRegex(report, rf"^3: {DETAIL_QUOTA}: .*at most 7 \(limits\.attachments\)")
+        with self.assertRaisesRegex(kairos.KairosError, "at most 7"):
+            self.daemon.client()
+        self.end(first)
+        self.daemon.wait_until("the first hoarder's end",
+                               lambda: self.daemon.usage().segments == 3 * SEGMENTS_OF_ONE)
+        self.assert_serves()
 
 
 class Together(live_daemon.LiveTest):
@@ -309,16 +358,15 @@ class Generating(live_daemon.LiveTest):
 
     def test_logprobs_hold_the_token_and_its_alternatives_in_order(self) -> None:
         events, result = self.events(max_tokens=6, temperature=0, ignore_eos=True, logprobs=3)
-        rows = [row for e in events if isinstance(e, kairos.LogprobsEvent)
-                for row in (e.tokens if isinstance(e.tokens, list) else [e.tokens])]
+        rows = [e for e in events if isinstance(e, kairos.LogprobsEvent)]
         self.assertEqual(len(rows), result.usage.generated_tokens, rows)
         for row, token in zip(rows, self.tokens(events)):
-            self.assertEqual(row["token"], token)
-            self.assertLessEqual(row["logprob"], 0)
-            top = row["top"]
-            self.assertEqual(len(top), 3)
-            self.assertEqual(top[0]["token"], token, "greedy takes the first")
-            values = [choice["logprob"] for choice in top]
+            self.assertEqual(row.token, token)
+            self.assertLessEqual(row.logprob, 0)
+            self.assertEqual(len(row.top), 3)
+            self.assertEqual(row.top[0], kairos.TokenLogprob(token, row.logprob),
+                             "greedy takes the first")
+            values = [choice.logprob for choice in row.top]
             self.assertEqual(values, sorted(values, reverse=True))
             self.assertLessEqual(sum(map(math.exp, values)), 1.0001)
 

@@ -313,6 +313,10 @@ class Verbs(Tool):
                 ("ping --jsn", 'kairosctl ping: unknown flag "--jsn", did you mean "--json"?'),
                 ("session show --jsno=1", 'kairosctl session show: unknown flag "--jsno", '
                                           'did you mean "--json"?'),
+                ("--control x ping", "kairosctl ping: --control: given twice, may be given once"),
+                ("run --max-tokens 1 --max-tokens=2 --max-tokens 3",
+                 "kairosctl run: --max-tokens: given 3 times, may be given once"),
+                ("run --max-tokens", "kairosctl run: --max-tokens: 1 required N missing"),
                 ("ping more", 'kairosctl ping: one word too many: "more"'),
                 ("session rewind 1 0", "kairosctl session rewind: version: \"0\" is not a "
                                        "whole number from 1 to 18446744073709551615")):
@@ -437,6 +441,12 @@ class PipedChat(Tool):
         record = self.said("session", "show", figures[0][0])
         self.assertEqual(record["messages"][2]["content"], "Another.")
         self.assertIn(record["messages"][1]["content"].strip(), done.stdout)
+
+    def test_a_blank_line_is_no_message(self) -> None:
+        done = self.chat("\n  \n\t\r\nOne.\n \n", "--json", "--max-tokens", "2")
+        [record] = map(json.loads, done.stdout.splitlines())
+        self.assertEqual(record["version"], 1)
+        self.assertEqual(done.stderr, "", "the model has a chat template")
 
     def test_json_is_one_object_a_turn(self) -> None:
         done = self.chat("Say a word.\nAnother.\n", "--json", "--max-tokens", "4")

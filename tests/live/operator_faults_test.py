@@ -3,6 +3,8 @@
 """The faults of docs/ERRORS.md that operators meet, each provoked: what kairosd says at its start,
 or `kairosctl doctor` at any time, names the cause and what to do.
 
+  operator_faults_test.py LIBRARY     LIBRARY is built from tests/support/memory_refusal.c
+
 Environment beside that of live_daemon.py: KAIROSCTL.
 """
 from __future__ import annotations
@@ -31,6 +33,7 @@ live_daemon.require_live()
 import kairos  # noqa: E402
 
 CTL = os.environ["KAIROSCTL"]
+MEMORY_REFUSAL = sys.argv.pop(1)
 NO_INPUT, OS_ERROR, CANNOT_CREATE, TAKEN, CONFIG = 66, 71, 73, 75, 78
 NOBODY = 65534
 STORAGE = 12  # KAIROS_DETAIL_STORAGE
@@ -74,6 +77,29 @@ class Faults(unittest.TestCase):
         self.assertTrue(row["remedy"], row)
         for word in words:
             self.assertIn(word, row["words"] + "\n" + row["remedy"])
+
+    def mount_disk(self, size: str) -> str:
+        """The folder of a file system of that size, which holds the catalog."""
+        disk = self.folder + "/disk"
+        os.mkdir(disk)
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", disk]
+        if os.getuid() != 0 or subprocess.run(mount, check=False).returncode:
+            self.skipTest("cannot mount a small file system here")
+        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
+        self.daemon.catalog = disk + "/catalog.db"
+        return disk
+
+    @staticmethod
+    def fill(disk: str) -> None:
+        """Takes all that is free, to the last page."""
+        with contextlib.suppress(OSError), open(disk + "/ballast", "ab", buffering=0) as file:
+            while file.write(b"x" * 4096):
+                pass
+
+    def delete(self, session: int) -> None:
+        command = [CTL, "--control", self.daemon.control, "session", "delete", f"{session:016x}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_wrong_permissions(self) -> None:
         if os.getuid() != 0:
@@ -138,29 +164,34 @@ class Faults(unittest.TestCase):
         self.assertEqual(done.returncode, 0, f"its own port is no fault: {done.stdout}")
 
     def test_full_disk(self) -> None:
-        disk = self.folder + "/disk"
-        os.mkdir(disk)
-        mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk]
-        if os.getuid() != 0 or subprocess.run(mount, check=False).returncode:
-            self.skipTest("cannot mount a small file system here")
-        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
-        self.daemon.catalog = disk + "/catalog.db"
+        disk = self.mount_disk("64k")
         words = (f"session catalog {self.daemon.catalog} has", "1.0 MiB are needed", "make room on",
                  "`catalog.path`", "kairosd may not start")
         self.assert_found("catalog", "fail", *words)
-        with contextlib.suppress(OSError), open(disk + "/ballast", "wb", buffering=0) as file:
-            while file.write(b"x" * 4096):
-                pass
+        self.fill(disk)
         self.assert_ends(CANNOT_CREATE, *words)
 
+    def test_sidecar_killed_on_a_full_disk_starts_again_and_deletes(self) -> None:
+        disk = self.mount_disk("6m")
+        self.daemon.start()
+        one_token = kairos.Generation(max_tokens=1)
+        with self.daemon.client() as client:
+            sessions = [client.create_session() for _ in range(3)]
+            for session in sessions:
+                session.turn("some words " * 400, generation=one_token).read()
+        for session in sessions[:2]:  # the second time with what is left of the reserve
+            self.fill(disk)
+            self.daemon.kill()
+            self.fill(disk)
+            self.daemon.start()
+            self.delete(session.id)
+        with self.daemon.client() as client:
+            kept = client.open_session(sessions[2].id)
+            kept.turn("There is room again.", generation=one_token).read()
+            self.assertEqual(kept.stat().version, 2)
+
     def test_disk_that_fills_up_is_named_and_emptied_by_deleting_a_session(self) -> None:
-        disk = self.folder + "/disk"
-        os.mkdir(disk)
-        mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "none", disk]
-        if os.getuid() != 0 or subprocess.run(mount, check=False).returncode:
-            self.skipTest("cannot mount a small file system here")
-        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
-        self.daemon.catalog = disk + "/catalog.db"
+        disk = self.mount_disk("6m")
         self.daemon.start()
         self.addCleanup(self.daemon.close)
         client = self.daemon.client()
@@ -168,9 +199,7 @@ class Faults(unittest.TestCase):
         one_token = kairos.Generation(max_tokens=1)
         session = client.create_session()
         session.turn("Kept.", generation=one_token).read()
-        with contextlib.suppress(OSError), open(disk + "/ballast", "wb", buffering=0) as file:
-            while file.write(b"x" * 4096):
-                pass
+        self.fill(disk)
         with self.assertRaises(kairos.KairosError) as refused:
             for _ in range(400):
                 session.turn("some words " * 200, generation=one_token).read()
@@ -178,10 +207,7 @@ class Faults(unittest.TestCase):
         self.assertEqual(refused.exception.detail, STORAGE)
         self.assertIn(words, str(refused.exception))
         self.assertIn(words, self.daemon.log_text())
-        command = [CTL, "--control", self.daemon.control, "session", "delete",
-                   f"{session.id:016x}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.delete(session.id)
         session = client.create_session()
         session.turn("There is room again.", generation=one_token).read()
 
@@ -272,6 +298,23 @@ class Faults(unittest.TestCase):
                                  preexec_fn=limit)
             self.assert_found("address_space", "fail", *words, preexec_fn=limit)
 
+    def test_small_limit_of_private_memory(self) -> None:
+        limits = (300 << 20,) * 2
+        limit = functools.partial(resource.setrlimit, resource.RLIMIT_DATA, limits)
+        words = ("limit of private memory (RLIMIT_DATA) is 300.0 MiB", "LimitDATA", "ulimit -d",
+                 "kv.memory")
+        for flags in ((), ("--check-config",)):
+            self.assert_ends(OS_ERROR, *words, arguments=[*flags, *self.settings()],
+                             preexec_fn=limit)
+        self.assert_found("private_memory", "fail", *words, preexec_fn=limit)
+
+    def test_system_that_refuses_memory_while_it_loads(self) -> None:
+        for mebibytes, what in ((64, "of memory for the weights"), (200, "of KV memory")):
+            environment = {**os.environ, "LD_PRELOAD": MEMORY_REFUSAL,
+                           "REFUSED_BYTES": str(mebibytes << 20)}
+            self.assert_ends(OS_ERROR, "kairosd: smollm2-135m: the system refuses ", what,
+                             "lower kv.memory", "LimitDATA=", env=environment)
+
     def test_kv_memory_too_small_for_the_model(self) -> None:
         arguments = ["1MiB" if word == "256MiB" else word for word in self.settings()]
         self.assert_ends(CONFIG, "kv.memory of 1048576 bytes holds", "raise kv.memory",
@@ -354,6 +397,13 @@ class Faults(unittest.TestCase):
             self.assertIn(words, told)
             self.assertIn(f"go on with --session {identity}\n", told)
 
+    def chat_words(self, *flags: str) -> str:
+        """What `kairosctl run` says on stderr in a chat of two turns."""
+        done = subprocess.run([CTL, "run", "--socket", self.daemon.socket, "--max-tokens", "1",
+                               *flags], input="One.\nTwo.\n", capture_output=True, text=True,
+                              timeout=60, check=True)
+        return done.stderr
+
     def test_model_without_a_chat_template(self) -> None:
         model = gguf_edit.Gguf(str(live_daemon.model_path()))
         model.keep_layers(1)
@@ -368,6 +418,13 @@ class Faults(unittest.TestCase):
                               capture_output=True, text=True, timeout=60, check=True)
         [shown] = json.loads(done.stdout)
         self.assertEqual(shown["chat_template"], "built-in ChatML")
+        words = "kairosctl: model base brings no chat template that can be used"
+        for flags in ((), ("--json",), ("--model", "base")):
+            self.assertEqual(self.chat_words(*flags).count(words), 1, flags)
+        self.assertIn("built-in ChatML", self.chat_words())
+        with self.daemon.client() as client:
+            session = f"{client.create_session().id:016x}"
+        self.assertIn(words, self.chat_words("--session", session))
         self.assertIn(f" wire_format={shown['wire_format']}\n", log)
 
     def test_client_of_an_older_abi(self) -> None:

@@ -41,6 +41,7 @@ from kairos.events import (
     ReasoningEvent,
     SessionEvent,
     TextEvent,
+    TokenLogprob,
     ToolCallEvent,
 )
 from kairos.options import Generation, Message
@@ -55,7 +56,7 @@ __all__ = [
     "FailedPrecondition", "FinalEvent", "Finish", "ForkedError", "Generation", "InternalError",
     "InvalidArgument", "KairosError", "LogprobsEvent", "Message", "NotFound", "Phase", "Plan",
     "Reason", "ReasoningEvent", "ResourceExhausted", "RingFull", "Session", "SessionEvent",
-    "SessionInfo", "SidecarLost", "StaleVersion", "TextEvent", "ToolCallEvent", "Turn", "TurnLabel",
-    "TurnResult", "Unavailable", "Unimplemented", "Usage", "Watch", "abi_version", "layout_hash",
-    "library_version",
+    "SessionInfo", "SidecarLost", "StaleVersion", "TextEvent", "TokenLogprob", "ToolCallEvent",
+    "Turn", "TurnLabel", "TurnResult", "Unavailable", "Unimplemented", "Usage", "Watch",
+    "abi_version", "layout_hash", "library_version",
 ]

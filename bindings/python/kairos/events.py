@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +53,18 @@ class ToolCallEvent(Event):
 
 
 @dataclass(frozen=True)
+class TokenLogprob:
+    token: int
+    logprob: float  # natural logarithm; minus infinity for a token that could not come
+
+
+@dataclass(frozen=True)
 class LogprobsEvent(Event):
-    tokens: Any  # the sidecar's JSON, parsed
+    """One generated token; there is one event for each, where the turn asked for logprobs."""
+
+    token: int
+    logprob: float  # as in TokenLogprob
+    top: tuple[TokenLogprob, ...]  # as many as were asked for, the likeliest first
 
 
 @dataclass(frozen=True)
@@ -102,6 +113,17 @@ def _tool_call(request: int, session: int, raw: str, tokens: tuple[int, ...]) ->
                          arguments, raw, tokens)
 
 
+def _logprobs(request: int, session: int, raw: str) -> LogprobsEvent:
+    def one(entry: dict[str, Any]) -> TokenLogprob:
+        value = entry["logprob"]  # JSON has no infinities: null
+        return TokenLogprob(int(entry["token"]), -math.inf if value is None else float(value))
+
+    row = json.loads(raw)
+    drawn = one(row)
+    return LogprobsEvent(request, session, drawn.token, drawn.logprob,
+                         tuple(one(entry) for entry in row["top"]))
+
+
 def _final(handle: ctypes.c_void_p) -> TurnResult:
     numbers = FinalStruct(struct_size=ctypes.sizeof(FinalStruct))
     check(lib.kairos_event_final(handle, ctypes.byref(numbers)))
@@ -131,7 +153,7 @@ def take(handle: ctypes.c_void_p) -> Event:
         if kind == TOOL_CALL:
             return _tool_call(request, session, text, _tokens(handle))
         if kind == LOGPROBS:
-            return LogprobsEvent(request, session, json.loads(text) if text else [])
+            return _logprobs(request, session, text)
         if kind == FINAL:
             return FinalEvent(request, session, _final(handle), _tokens(handle))
         if kind == ERROR:

@@ -2,6 +2,7 @@
 """The bindings on a fake sidecar, whose answers are known word for word."""
 
 import asyncio
+import math
 import os
 import threading
 import unittest
@@ -75,7 +76,9 @@ class Turns(FakeSidecarTest):
                          ("call_1", "weather", {"city": "Oslo"}))
         logprobs = next(e for e in self.client.submit("logprobs")
                         if isinstance(e, kairos.LogprobsEvent))
-        self.assertEqual(logprobs.tokens[0]["token"], 5)
+        self.assertEqual((logprobs.token, logprobs.logprob), (5, -0.5))
+        self.assertEqual(logprobs.top, (kairos.TokenLogprob(5, -0.5),
+                                        kairos.TokenLogprob(6, -math.inf)))
 
     def test_reasoning_and_broken_calls_are_told_apart_from_text(self):
         turn = self.client.submit("reasoning")

@@ -106,7 +106,7 @@ class ModelLoader {
     return Fail(
         fmt::format("tensor {} holds a scale or value that is infinite or not a number", name));
   }
-  bool Reserve();
+  Status Reserve();
   const GgufTensor* Take(const std::string& name, uint64_t cols, uint64_t rows);
   bool Vector(const std::string& name, uint32_t count, const float** out);
   bool Biases(const std::string& prefix, LayerWeights* layer);
@@ -130,14 +130,16 @@ class ModelLoader {
   std::vector<uint64_t> digests_;
 };
 
-bool ModelLoader::Reserve() {
+Status ModelLoader::Reserve() {
   for (const GgufTensor& tensor : file_.tensors()) total_bytes_ += tensor.bytes;
-  const Result<uint64_t> packed = PackedWeightBytes(file_, error_);
-  if (!packed.ok()) return false;
-  Result<DeviceMemory> memory = HostDevice().Allocate(*packed);
-  if (!memory.ok()) return Fail(fmt::format("no memory for {} bytes of weights", *packed));
+  KAIROS_ASSIGN_OR_RETURN(const uint64_t packed, PackedWeightBytes(file_, error_));
+  Result<DeviceMemory> memory = HostDevice().Allocate(packed);
+  if (!memory.ok()) {
+    Fail(fmt::format("the system refuses {} bytes of memory for the weights", packed));
+    return memory.status();
+  }
   model_->memory_ = memory.Take();
-  return true;
+  return Status();
 }
 
 const GgufTensor* ModelLoader::Take(const std::string& name, uint64_t cols, uint64_t rows) {
@@ -325,7 +327,8 @@ Status ModelLoader::Fill(Model* model) {
   const Status refused(Code::kInvalidArgument, "model not supported or malformed");
   model_ = model;
   KAIROS_ASSIGN_OR_RETURN(model->parameters_, ReadHyperParameters(file_, error_));
-  if (!Reserve() || !Ends()) return refused;
+  KAIROS_RETURN_IF_ERROR(Reserve());
+  if (!Ends()) return refused;
   model->layers_.resize(model->parameters_.layers);
   for (uint32_t i = 0; i < model->parameters_.layers; ++i) {
     if (!Layer(i, &model->layers_[i])) return refused;

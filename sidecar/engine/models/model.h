@@ -64,7 +64,8 @@ class Model {
   using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
   // Packs the weights; takes about a second per gigabyte and core. `progress` may be empty. `error`
-  // receives a sentence for people. `kernels` outlives the model.
+  // receives a sentence for people. `kernels` outlives the model. RESOURCE_EXHAUSTED where the
+  // system refuses memory; other failures are the file's.
   static Result<std::unique_ptr<Model>> Load(const GgufFile& file, const KernelTable& kernels,
                                              const Progress& progress, std::string* error);
 

@@ -369,7 +369,8 @@ void FakeSidecar::AnswerTurn(Connection& connection, uint64_t id, uint64_t sessi
   if (text == "tool" || text == "logprobs") {
     const bool tool = text == "tool";
     fields.text = tool ? R"({"id":"call_1","name":"weather","arguments":{"city":"Oslo"}})"
-                       : R"([{"token":5,"logprob":-0.5,"top":[]}])";
+                       : R"({"token":5,"logprob":-0.5,"top":[{"token":5,"logprob":-0.5},)"
+                         R"({"token":6,"logprob":null}]})";
     Reply(connection, tool ? RecordType::kToolCall : RecordType::kLogprobs, id, fields);
     return Finish(connection, id, session, tool ? KAIROS_FINISH_TOOL_CALL : KAIROS_FINISH_STOP);
   }

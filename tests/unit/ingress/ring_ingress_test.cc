@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sidecar/ingress/ring_ingress.h"
 
+#include <csignal>
 #include <map>
 #include <set>
 
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include <gtest/gtest.h>
 
@@ -273,6 +275,49 @@ TEST(RingIngress, RefusesClientsOfOneUserOverTheirLimit) {
 
   EXPECT_EQ(rig.TryAttach(&second).code(), Code::kResourceExhausted);
   EXPECT_NE(rig.attach_text.find("of this user: at most 1"), std::string::npos) << rig.attach_text;
+}
+
+TEST(RingIngress, RefusesOneProcessOverItsLimitAndTakesItAgainWhenItLeaves) {
+  IngressOptions options;
+  options.attachments_per_process_max = 2;
+  IngressRig rig(options);
+  RigClient first = rig.Attach();
+  RigClient second = rig.Attach();
+  RigClient third;
+
+  const Status refused = rig.TryAttach(&third);
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  EXPECT_EQ(refused.detail(), KAIROS_DETAIL_QUOTA);
+  EXPECT_NE(rig.attach_text.find("of this process: at most 2 (limits.attachments_per_process)"),
+            std::string::npos)
+      << rig.attach_text;
+  second = RigClient{};
+  const auto detach = rig.Next();
+  rig.Answer(*detach, ReplyKind::kDetached);
+  rig.PumpUntil([&] { return rig.ingress->counters().attachments.value() == 1; });
+
+  EXPECT_TRUE(rig.TryAttach(&third).ok()) << rig.attach_text;
+}
+
+TEST(RingIngress, CountsAProcessByItselfAndItsAttachmentsUntilItDies) {
+  IngressOptions options;
+  options.attachments_per_process_max = 1;
+  options.attachments_max = 2;
+  IngressRig rig(options);
+  RigClient own = rig.Attach();
+  const pid_t child = fork();
+  if (child == 0) {
+    const Descriptor socket = ConnectSilently(rig);
+    while (socket.valid()) pause();
+    _exit(1);
+  }
+
+  EXPECT_TRUE(rig.PumpUntil([&] { return rig.ingress->counters().attachments.value() == 2; }));
+  EXPECT_EQ(rig.ingress->counters().attach_refused.value(), 0u);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+
+  EXPECT_TRUE(rig.PumpUntil([&] { return rig.ingress->counters().attachments.value() == 1; }));
 }
 
 TEST(RingIngress, RefusesUsersThatAreNotListed) {

@@ -237,6 +237,43 @@ TEST(HostChecks, RefuseAModelLargerThanTheMemoryAndWarnOfTooMuchKv) {
   EXPECT_EQ(model.exit_status, kExitOsError);
 }
 
+TEST(HostChecks, PrivateMemoryMustHoldWeightsAndKvAndSaysHowMuchThatIs) {
+  constexpr rlim_t kLimit = rlim_t{1} << 46;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_DATA, &before), 0);
+  EXPECT_EQ(CheckPrivateMemory(kLimit, {}).severity, Severity::kOk) << "without a limit";
+  const rlimit limit{kLimit, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_DATA, &limit), 0);
+
+  const Finding fits = CheckPrivateMemory(kLimit / 2, {});
+  const Finding small = CheckPrivateMemory(kLimit, {});
+
+  ASSERT_EQ(setrlimit(RLIMIT_DATA, &before), 0);
+  EXPECT_EQ(fits.severity, Severity::kOk) << fits.words;
+  EXPECT_EQ(small.severity, Severity::kFail);
+  EXPECT_EQ(small.exit_status, kExitOsError);
+  EXPECT_NE(small.words.find("RLIMIT_DATA"), std::string::npos) << small.words;
+  EXPECT_NE(small.remedy.find("LimitDATA"), std::string::npos) << small.remedy;
+  EXPECT_NE(small.remedy.find("at least 68719738880"), std::string::npos) << small.remedy;
+}
+
+TEST(HostChecks, WarnsOfWhatAStrictHostWillNotPromise) {
+  constexpr uint64_t kGib = 1ull << 30;
+  const CommitLimit strict{true, 8 * kGib, 6 * kGib};
+
+  EXPECT_EQ(CheckPrivateMemory(kGib, strict).severity, Severity::kOk);
+  EXPECT_EQ(CheckPrivateMemory(2 * kGib, {false, 8 * kGib, 6 * kGib}).severity, Severity::kOk);
+  const Finding found = CheckPrivateMemory(2 * kGib, strict);
+
+  EXPECT_EQ(found.severity, Severity::kWarn);
+  EXPECT_EQ(found.exit_status, 0);
+  EXPECT_NE(found.words.find("no more than 8.0 GiB of memory, of which 6.0 GiB are taken"),
+            std::string::npos)
+      << found.words;
+  EXPECT_NE(found.remedy.find("vm.overcommit_memory is 2"), std::string::npos) << found.remedy;
+  EXPECT_NE(found.remedy.find("lower kv.memory"), std::string::npos) << found.remedy;
+}
+
 TEST(HostChecks, AddressSpaceMustHoldTheModelsAndSaysHowMuchThatIs) {
   // Above what a sanitizer maps, so that this process goes on under it.
   constexpr rlim_t kLimit = rlim_t{1} << 46;

@@ -75,6 +75,19 @@ class Manual(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr), (0, ""), program)
 
 
+class Complaints(unittest.TestCase):
+    def test_name_the_flag_that_was_given_twice(self) -> None:
+        for program, *words in (("kairosctl", "run", "--model"), ("kairosctl", "doctor", "--model"),
+                                ("kairosd", "--model"), ("kairos-bench", "turns", "--model")):
+            [path] = [one for one in PROGRAMS if pathlib.Path(one).name == program]
+            done = subprocess.run([path, *words, "a", words[-1], "b"], capture_output=True,
+                                  text=True, timeout=60)
+            named = " ".join((program, *words[:-1]))
+            self.assertEqual(done.stderr, f"{named}: --model: given twice, may be given once\n"
+                                          f"  see {named} --help\n")
+            self.assertEqual(done.returncode, 2)
+
+
 class Completion(unittest.TestCase):
     def test_bash_completes_commands_flags_words_and_files(self) -> None:
         for words, wanted in (
