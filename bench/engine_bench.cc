@@ -17,6 +17,7 @@
 #include "bench/json_line.h"
 #include "bench/machine_limits.h"
 #include "bench/quantiles.h"
+#include "bench/sequence_slots.h"
 #include "bench/svg_plot.h"
 #include "sidecar/engine/engine.h"
 #include "sidecar/engine/kv_arena.h"
@@ -70,7 +71,8 @@ class EngineBench {
 
  private:
   bool Prepare() {
-    const uint32_t slots = std::max(1024u, 10 * (options_.shared / kBlockTokens));
+    const uint32_t blocks = std::max(1024u, 10 * (options_.shared / kBlockTokens));
+    const uint32_t slots = blocks * model_->kv_geometry().slots_per_block();
     auto arena = KvArena::Create(model_->kv_geometry(), slots);
     if (!arena.ok()) {
       std::fprintf(stderr, "kairos-bench engine: %s\n", arena.status().message());
@@ -105,10 +107,7 @@ class EngineBench {
     for (uint32_t i = 0; i < tokens; ++i) spec.tokens.push_back(NextToken());
     spec.max_new_tokens = new_tokens;
     spec.sampling.ignore_eos = true;
-    const uint32_t blocks = (tokens + new_tokens + kBlockTokens - 1) / kBlockTokens;
-    for (uint32_t i = 0; i < blocks; ++i) spec.slots.push_back(SlotId{(*next_slot)++});
-    spec.open[0] = SlotId{(*next_slot)++};
-    spec.open[1] = SlotId{(*next_slot)++};
+    *next_slot = TakeSlots(model_->kv_geometry(), tokens + new_tokens, *next_slot, &spec);
     return spec;
   }
 
@@ -143,10 +142,14 @@ class EngineBench {
 
   // Bytes that one decode step of one sequence reads.
   double StepBytes(uint32_t context) const {
-    const KvGeometry shape = model_->kv_geometry();
+    const HyperParameters& shape = model_->parameters();
     const double tile_bytes = static_cast<double>(SealedTileBytes(shape.head_dim));
-    const double token_bytes = tile_bytes / kBlockTokens * shape.layers * shape.kv_heads;
-    return static_cast<double>(model_->weight_bytes()) + token_bytes * context;
+    double tokens = 0;  // of all layers
+    for (const bool sliding : shape.sliding) {
+      tokens += sliding ? std::min(context, shape.window) : context;
+    }
+    return static_cast<double>(model_->weight_bytes()) +
+           tile_bytes / kBlockTokens * shape.kv_heads * tokens;
   }
 
   static double Operations(const Projection& projection) {
@@ -265,7 +268,7 @@ class EngineBench {
         spec.tokens.back() = NextToken();
         spec.computed = blocks * kBlockTokens;
         spec.max_new_tokens = 1 + kWarmSteps + kSteps * options_.repetitions;
-        spec.slots.resize(blocks);
+        spec.slots.resize(blocks * model_->kv_geometry().slots_per_block());
         if (!share && i > 0) {
           for (SlotId& slot : spec.slots) {
             const SlotId copy{next_slot++};
@@ -273,9 +276,7 @@ class EngineBench {
             slot = copy;
           }
         }
-        const uint32_t more = (1 + spec.max_new_tokens) / kBlockTokens + 1;
-        for (uint32_t b = 0; b < more; ++b) spec.slots.push_back(SlotId{next_slot++});
-        for (SlotId& slot : spec.open) slot = SlotId{next_slot++};
+        next_slot = TakeSlots(model_->kv_geometry(), 1 + spec.max_new_tokens, next_slot, &spec);
         if (!engine_->Submit(std::move(spec))) return Failed("submit");
       }
       if (!StepUntil(kSessions * (1 + kWarmSteps))) return Failed("shared prefix");

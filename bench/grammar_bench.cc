@@ -16,6 +16,7 @@
 #include "bench/json_line.h"
 #include "bench/peer_process.h"
 #include "bench/quantiles.h"
+#include "bench/sequence_slots.h"
 #include "sidecar/engine/engine.h"
 #include "sidecar/engine/kv_arena.h"
 #include "sidecar/engine/models/model.h"
@@ -193,10 +194,7 @@ class GrammarBench {
     spec.id = SequenceId{++sequences_};
     for (uint32_t i = 0; i < 16; ++i) spec.tokens.push_back(static_cast<TokenId>(1000 + 37 * i));
     spec.max_new_tokens = kDecodeTokens;
-    const uint32_t blocks = (16 + kDecodeTokens + kBlockTokens - 1) / kBlockTokens;
-    for (uint32_t i = 0; i < blocks; ++i) spec.slots.push_back(SlotId{i});
-    spec.open[0] = SlotId{blocks};
-    spec.open[1] = SlotId{blocks + 1};
+    TakeSlots(model_->kv_geometry(), spec.tokens.size() + spec.max_new_tokens, 0, &spec);
     spec.sampling.temperature = 1.0f;
     spec.sampling.ignore_eos = constraint == nullptr;
     spec.constraint = std::move(constraint);

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/sequence_slots.h"
 #include "sidecar/engine/forward.h"
 #include "sidecar/model/gguf.h"
 
@@ -122,7 +123,7 @@ void Compare(const float* got, const float* want, uint32_t count, Divergence* to
 // Runs one sequence and hands every row of logits to `use`; false ends early.
 template <typename Use>
 bool RunSequence(Forward& forward, const Arguments& arguments, const std::vector<TokenId>& tokens,
-                 const std::vector<SlotId>& slots, Use&& use) {
+                 const SequenceSpec& slots, Use&& use) {
   const uint32_t count = static_cast<uint32_t>(tokens.size());
   for (uint32_t at = 0; at < count; at += arguments.chunk) {
     Segment segment;
@@ -131,9 +132,8 @@ bool RunSequence(Forward& forward, const Arguments& arguments, const std::vector
     segment.count = std::min(arguments.chunk, count - at);
     segment.logit_rows = segment.count;
     segment.fidelity = arguments.fidelity;
-    segment.slots = slots.data() + 2;
-    segment.open[0] = slots[0];
-    segment.open[1] = slots[1];
+    segment.slots = slots.slots.data();
+    segment.open = slots.open.data();
     forward.Run({&segment, 1});
     for (uint32_t i = 0; i < segment.count; ++i) {
       if (!use(forward.logits(i))) return false;
@@ -151,7 +151,10 @@ int Dump(const Arguments& arguments, const Model& model) {
   }
   size_t longest = 0;
   for (const auto& tokens : sequences) longest = std::max(longest, tokens.size());
-  const uint32_t slot_count = 2 + 2 * (static_cast<uint32_t>(longest) / kBlockTokens + 1);
+  SequenceSpec slots;
+  // Twice as many tokens: in 16 bits a block takes two slots for one.
+  const uint32_t slot_count =
+      TakeSlots(model.kv_geometry(), 2 * (longest + kBlockTokens), 0, &slots);
   auto arena = KvArena::Create(model.kv_geometry(), slot_count);
   FILE* out = arguments.out.empty() ? nullptr : std::fopen(arguments.out.c_str(), "wb");
   FILE* reference =
@@ -161,8 +164,6 @@ int Dump(const Arguments& arguments, const Model& model) {
     std::fprintf(stderr, "no memory for KV, or a file cannot be opened\n");
     return 1;
   }
-  std::vector<SlotId> slots;
-  for (uint32_t i = 0; i < slot_count; ++i) slots.push_back(SlotId{i});
   WorkerPool pool(arguments.threads);
   Forward forward(model, **arena, pool);
   Divergence total;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "bench/json_line.h"
 #include "bench/peer_process.h"
+#include "bench/sequence_slots.h"
 #include "sidecar/chat/chat_renderer.h"
 #include "sidecar/chat/tokenizer.h"
 #include "sidecar/engine/draft_planner.h"
@@ -188,11 +189,7 @@ class SpeculationBench {
     spec.id = SequenceId{++next_id_};
     spec.tokens = answer.prompt;
     spec.max_new_tokens = options_.max_tokens;
-    const size_t total = spec.tokens.size() + spec.max_new_tokens;
-    uint32_t slot = 0;
-    for (size_t i = 0; i * kBlockTokens < total; ++i) spec.slots.push_back(SlotId{slot++});
-    spec.open[0] = SlotId{slot++};
-    spec.open[1] = SlotId{slot++};
+    TakeSlots(model_->kv_geometry(), spec.tokens.size() + spec.max_new_tokens, 0, &spec);
     Engine& engine = *place->engine;
     if (!engine.Submit(std::move(spec))) return Fail("the engine takes no more");
     uint64_t first_ns = 0;

@@ -106,6 +106,7 @@ int LoadedModel::OpenEngine(EngineOptions options, std::string* error) {
                            error);
   }
   arena_ = arena.Take();
+  kv_layout_ = KvBlockLayout(arena_->geometry(), options.chunk_tokens_max);
   Result<std::unique_ptr<Engine>> made = Engine::Create(*model_, *arena_, options);
   if (!made.ok()) {
     *error = made.status().message();
@@ -118,9 +119,9 @@ int LoadedModel::OpenEngine(EngineOptions options, std::string* error) {
 }
 
 ModelParts LoadedModel::Parts() const {
-  return {place_.name,     model_->FingerprintHex(), json_,   model_->parameters().context,
-          arena_->slots(), arena_->slot_bytes(),     *format_, *tokenizer_,
-          *text_,          *grammar_,                *engine_};
+  return {place_.name,     model_->FingerprintHex(), json_,      model_->parameters().context,
+          arena_->slots(), arena_->slot_bytes(),     kv_layout_, *format_,
+          *tokenizer_,     *text_,                   *grammar_,  *engine_};
 }
 
 }  // namespace kairos

@@ -61,6 +61,7 @@ class LoadedModel {
   std::unique_ptr<TextThread> text_;
   std::unique_ptr<GrammarThread> grammar_;
   std::unique_ptr<KvArena> arena_;
+  BlockLayout kv_layout_;
   std::unique_ptr<Engine> engine_;
   std::string json_;
   Counter rounds_;

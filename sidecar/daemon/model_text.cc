@@ -19,6 +19,7 @@ std::string ModelJson(const GgufFile& file, const Model& model, const ModelPlace
     ++tensors[GgufTypeName(tensor.type)];
   }
   const HyperParameters& shape = model.parameters();
+  const KvGeometry kv = model.kv_geometry();
   const nlohmann::ordered_json json = {
       {"name", place.name},
       {"default", place.is_default},
@@ -43,9 +44,11 @@ std::string ModelJson(const GgufFile& file, const Model& model, const ModelPlace
       {"kernels", model.kernels().name},
       {"weight_bytes", model.weight_bytes()},
       {"kv_bytes", place.kv_slot_bytes * place.kv_slots},
-      {"kv_block_bytes", place.kv_slot_bytes},
+      {"kv_block_bytes", place.kv_slot_bytes * kv.slots_per_block()},
+      {"kv_block_window_bytes", place.kv_slot_bytes * kv.window_slots},
       {"kv_block_tokens", kBlockTokens},
-      {"kv_blocks", place.kv_slots},
+      {"kv_blocks", place.kv_slots / kv.slots_per_block()},
+      {"window_tokens", kv.window},
   };
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

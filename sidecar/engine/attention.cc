@@ -29,7 +29,14 @@ Attention::Attention(const Model& model, KvArena& arena, WorkerPool& pool)
       arena_(arena),
       pool_(pool),
       qkv_width_(shape_.query_dim() + 2 * shape_.kv_dim()),
+      geometry_(arena.geometry()),
       workers_(pool.threads()) {
+  uint32_t full = 0;
+  uint32_t windowed = geometry_.full_slots * geometry_.layers;
+  for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
+    const uint32_t at = shape_.sliding[layer] ? windowed++ : full++;
+    places_.push_back({at / geometry_.layers, at % geometry_.layers});
+  }
   for (WorkerScratch& worker : workers_) {
     worker.kernel.Reserve(AttentionScratchBytes(shape_.head_dim, shape_.group()));
     worker.row.Reserve(uint64_t{shape_.group()} * shape_.head_dim);
@@ -91,6 +98,8 @@ void Attention::PlanSegment(const Segment& segment, uint32_t row) {
 void Attention::PlanShared() {
   shared_.clear();
   covered_.assign(spans_.size(), 0);
+  // With a window the runs that a span sees begin elsewhere for each.
+  if (geometry_.full_slots == 0) return;
   std::map<std::pair<uint32_t, Fidelity>, std::vector<uint32_t>> by_first_slot;
   for (uint32_t i = 0; i < spans_.size(); ++i) {
     const Segment& segment = *spans_[i].segment;
@@ -104,14 +113,21 @@ void Attention::PlanShared() {
 
 // Run after run, as long as some spans still agree with the first of them.
 void Attention::ShareRuns(std::vector<uint32_t> spans) {
-  const bool exact = spans_[spans[0]].segment->fidelity == Fidelity::kExact;
-  const uint32_t run_slots = kBlocksPerSplit * (exact ? 2 : 1);
+  const uint32_t halves = spans_[spans[0]].segment->fidelity == Fidelity::kExact ? 2 : 1;
+  const uint32_t per_block = geometry_.slots_per_block() * halves;
+  // Slots of layers with a window are not read together, and may be there for some only.
+  const auto holds_same = [&](const SlotId* a, const SlotId* b) {
+    for (uint32_t block = 0; block < kBlocksPerSplit; ++block, a += per_block, b += per_block) {
+      if (!std::equal(a, a + geometry_.full_slots * halves, b)) return false;
+    }
+    return true;
+  };
   for (uint32_t split = 0;; ++split) {
-    const SlotId* const first = spans_[spans[0]].segment->slots + split * run_slots;
+    const uint64_t at = uint64_t{split} * kBlocksPerSplit * per_block;
+    const SlotId* const first = spans_[spans[0]].segment->slots + at;
     std::erase_if(spans, [&](uint32_t i) {
-      const SlotId* slots = spans_[i].segment->slots + split * run_slots;
       return spans_[i].block() < (split + 1) * kBlocksPerSplit ||
-             !std::equal(slots, slots + run_slots, first);
+             !holds_same(spans_[i].segment->slots + at, first);
     });
     if (spans.size() < 2) return;
     SharedRun run;
@@ -139,7 +155,6 @@ void Attention::PlanItems(Reach* reach) {
     partial_rows += uint64_t{span.count} * shape_.heads * reach->splits(span);
   }
   const bool share = partial_rows * shape_.head_dim <= kPartialFloatsMax;
-  // With a window the runs that a span sees begin elsewhere for each.
   const bool share_runs = share && reach->window == 0;
   for (uint32_t i = 0; share_runs && i < shared_.size(); ++i) {
     for (uint32_t kv_head = 0; kv_head < shape_.kv_heads; ++kv_head) {
@@ -169,9 +184,15 @@ void Attention::PlanItems(Reach* reach) {
 
 Attention::Tiles Attention::SlotTiles(SlotId k, SlotId v, uint32_t layer, uint32_t kv_head) const {
   KAIROS_DCHECK(k.value < arena_.slots() && v.value < arena_.slots());
-  const uint64_t offset =
-      (uint64_t{layer} * shape_.kv_heads + kv_head) * HalfTileBytes(shape_.head_dim);
+  const uint64_t offset = (uint64_t{places_[layer].layer} * shape_.kv_heads + kv_head) *
+                          HalfTileBytes(shape_.head_dim);
   return {arena_.slot(k) + offset, arena_.slot(v) + offset};
+}
+
+Attention::Tiles Attention::OpenTiles(const Segment& segment, uint32_t layer,
+                                      uint32_t kv_head) const {
+  const SlotId* const slots = segment.open + 2 * places_[layer].slot;
+  return SlotTiles(slots[0], slots[1], layer, kv_head);
 }
 
 // 16-bit tiles of `block`: of the span's own block, or of an earlier one of an exact sequence.
@@ -179,9 +200,11 @@ Attention::Tiles Attention::HalfTiles(const Span& span, uint32_t block, uint32_t
                                       uint32_t kv_head) const {
   const Segment& segment = *span.segment;
   if (segment.fidelity == Fidelity::kExact) {
-    return SlotTiles(segment.slots[2 * block], segment.slots[2 * block + 1], layer, kv_head);
+    const SlotId* const slots =
+        segment.slots + 2 * (uint64_t{block} * geometry_.slots_per_block() + places_[layer].slot);
+    return SlotTiles(slots[0], slots[1], layer, kv_head);
   }
-  if (span.scratch < 0) return SlotTiles(segment.open[0], segment.open[1], layer, kv_head);
+  if (span.scratch < 0) return OpenTiles(segment, layer, kv_head);
   const uint64_t tile_bytes = HalfTileBytes(shape_.head_dim);
   uint8_t* k = tiles_.data() +
                (static_cast<uint64_t>(span.scratch) * shape_.kv_heads + kv_head) * 2 * tile_bytes;
@@ -190,10 +213,12 @@ Attention::Tiles Attention::HalfTiles(const Span& span, uint32_t block, uint32_t
 
 uint8_t* Attention::SealedTile(const Span& span, uint32_t block, uint32_t layer,
                                uint32_t kv_head) const {
-  const SlotId id = span.segment->slots[block];
+  const Place& place = places_[layer];
+  const SlotId id =
+      span.segment->slots[uint64_t{block} * geometry_.slots_per_block() + place.slot];
   KAIROS_DCHECK(id.value < arena_.slots());
   return arena_.slot(id) +
-         (uint64_t{layer} * shape_.kv_heads + kv_head) * SealedTileBytes(shape_.head_dim);
+         (uint64_t{place.layer} * shape_.kv_heads + kv_head) * SealedTileBytes(shape_.head_dim);
 }
 
 // Makes the span's queries of this KV head and its key ready (bias, norm, rotation), stores key and
@@ -374,7 +399,7 @@ void Attention::RunItem(const Item& item, const Reach& reach, uint32_t layer, ui
 void Attention::MoveToOpen(const Span& span, uint32_t layer) {
   for (uint32_t kv_head = 0; kv_head < shape_.kv_heads; ++kv_head) {
     const Tiles from = HalfTiles(span, span.block(), layer, kv_head);
-    const Tiles to = SlotTiles(span.segment->open[0], span.segment->open[1], layer, kv_head);
+    const Tiles to = OpenTiles(*span.segment, layer, kv_head);
     std::memcpy(to.k, from.k, HalfTileBytes(shape_.head_dim));
     std::memcpy(to.v, from.v, HalfTileBytes(shape_.head_dim));
   }

@@ -109,8 +109,14 @@ class Attention {
   void PlanShared();
   void ShareRuns(std::vector<uint32_t> spans);
   Reach& reach(uint32_t layer) { return reaches_[shape_.sliding[layer] ? reaches_.size() - 1 : 0]; }
+  Tiles OpenTiles(const Segment& segment, uint32_t layer, uint32_t kv_head) const;
   Tiles HalfTiles(const Span& span, uint32_t block, uint32_t layer, uint32_t kv_head) const;
   uint8_t* SealedTile(const Span& span, uint32_t block, uint32_t layer, uint32_t kv_head) const;
+  // Where the KV of a layer lies.
+  struct Place {
+    uint32_t slot;   // of those of a block
+    uint32_t layer;  // in the slot
+  };
   Tiles SlotTiles(SlotId k, SlotId v, uint32_t layer, uint32_t kv_head) const;
   void StoreSpan(const Span& span, uint32_t layer, uint32_t kv_head, const RotaryTable& rotary,
                  float* qkv);
@@ -137,6 +143,8 @@ class Attention {
   KvArena& arena_;
   WorkerPool& pool_;
   uint32_t qkv_width_;
+  const KvGeometry geometry_;
+  std::vector<Place> places_;   // of each layer
   std::vector<Reach> reaches_;  // of layers that see everything, then of those with a window
   std::vector<Span> spans_;
   std::vector<SharedRun> shared_;

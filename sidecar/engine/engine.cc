@@ -86,6 +86,7 @@ class BatchEngine final : public Engine {
       : model_(model),
         arena_(arena),
         options_(options),
+        layout_(KvBlockLayout(arena.geometry(), options.chunk_tokens_max)),
         end_tokens_(options.end_tokens.begin(), options.end_tokens.end()),
         pool_(options.threads),
         forward_(model, arena, pool_),
@@ -132,6 +133,7 @@ class BatchEngine final : public Engine {
   const Model& model_;
   KvArena& arena_;
   const EngineOptions options_;
+  const BlockLayout layout_;
   const std::unordered_set<TokenId> end_tokens_;
   WorkerPool pool_;
   Forward forward_;
@@ -171,7 +173,7 @@ class BatchEngine final : public Engine {
   MaskThread mask_thread_;  // last: its thread reads the above
 };
 
-uint32_t SlotsPerBlock(Fidelity fidelity) { return fidelity == Fidelity::kExact ? 2 : 1; }
+uint32_t Halves(Fidelity fidelity) { return fidelity == Fidelity::kExact ? 2 : 1; }
 
 // A spec comes from the conductor, which has checked what clients sent.
 void BatchEngine::CheckSpec(const SequenceSpec& spec) const {
@@ -179,10 +181,18 @@ void BatchEngine::CheckSpec(const SequenceSpec& spec) const {
   const uint64_t blocks = (context + kBlockTokens - 1) / kBlockTokens;
   KAIROS_CHECK(spec.computed < spec.tokens.size());
   KAIROS_CHECK(context <= UINT32_MAX);
-  KAIROS_CHECK(spec.slots.size() >= blocks * SlotsPerBlock(spec.fidelity));
-  for (const SlotId slot : spec.slots) KAIROS_CHECK(slot.value < arena_.slots());
-  if (spec.fidelity == Fidelity::kDefault) {
-    KAIROS_CHECK(spec.open[0].value < arena_.slots() && spec.open[1].value < arena_.slots());
+  const uint32_t per_block = layout_.slots() * Halves(spec.fidelity);
+  KAIROS_CHECK(spec.slots.size() >= blocks * per_block);
+  const uint32_t seen = layout_.FirstSeen(spec.computed / kBlockTokens);
+  for (size_t i = 0; i < spec.slots.size(); ++i) {
+    const bool is_window = i % per_block >= layout_.full_slots * Halves(spec.fidelity);
+    if (is_window && i / per_block < seen) continue;
+    KAIROS_CHECK(spec.slots[i].value < arena_.slots());
+  }
+  const uint64_t open = spec.fidelity == Fidelity::kDefault ? 2 * layout_.slots() : 0;
+  KAIROS_CHECK(spec.open.size() >= open);
+  for (const auto* slots : {&spec.open, &spec.open_source}) {
+    for (const SlotId slot : *slots) KAIROS_CHECK(slot.value < arena_.slots());
   }
   for (const TokenId token : spec.tokens) {
     KAIROS_CHECK(token >= 0 && static_cast<uint32_t>(token) < model_.parameters().vocabulary);
@@ -259,13 +269,13 @@ void BatchEngine::ExpireDeadlines(uint64_t now_ns) {
 }
 
 void BatchEngine::CopyOpenBlock(const SequenceSpec& spec) {
-  if (spec.open_source[0] == kNoSlot || spec.computed % kBlockTokens == 0) return;
-  const uint32_t block = spec.computed / kBlockTokens;
-  const bool exact = spec.fidelity == Fidelity::kExact;
-  for (uint32_t half = 0; half < 2; ++half) {
-    const SlotId target = exact ? spec.slots[2 * block + half] : spec.open[half];
-    if (target == spec.open_source[half]) continue;
-    __builtin_memcpy(arena_.slot(target), arena_.slot(spec.open_source[half]), arena_.slot_bytes());
+  if (spec.open_source.empty() || spec.computed % kBlockTokens == 0) return;
+  const uint64_t first = uint64_t{spec.computed / kBlockTokens} * 2 * layout_.slots();
+  for (uint32_t i = 0; i < 2 * layout_.slots(); ++i) {
+    const bool exact = spec.fidelity == Fidelity::kExact;
+    const SlotId target = exact ? spec.slots[first + i] : spec.open[i];
+    if (target == spec.open_source[i]) continue;
+    __builtin_memcpy(arena_.slot(target), arena_.slot(spec.open_source[i]), arena_.slot_bytes());
   }
 }
 
@@ -293,8 +303,7 @@ void BatchEngine::AddSegment(Running& sequence, const TokenId* tokens, uint32_t 
   segment.logit_rows = logit_rows;
   segment.fidelity = sequence.spec.fidelity;
   segment.slots = sequence.spec.slots.data();
-  segment.open[0] = sequence.spec.open[0];
-  segment.open[1] = sequence.spec.open[1];
+  segment.open = sequence.spec.open.data();
   segments_.push_back(segment);
   planned_.push_back(&sequence);
   if (logit_rows == 0) return;
@@ -582,6 +591,8 @@ void BatchEngine::AcceptToken(Running& sequence, Sample&& sample, uint64_t now_n
 void BatchEngine::Finish(Running& sequence, FinishCause cause, uint64_t now_ns) {
   if (sequence.finished) return;
   sequence.finished = true;
+  // It ends before its turn came: what it was to go on from is its own all the same.
+  if (sequence.first_step_ns == 0) CopyOpenBlock(sequence.spec);
   EngineEvent event;
   event.kind = EngineEvent::Kind::kFinished;
   event.id = sequence.spec.id;
@@ -640,10 +651,7 @@ bool BatchEngine::DoWork(uint64_t now_ns) {
 
 Result<std::unique_ptr<Engine>> Engine::Create(const Model& model, KvArena& arena,
                                                const EngineOptions& options) {
-  const KvGeometry shape = model.kv_geometry();
-  const KvGeometry memory = arena.geometry();
-  if (shape.layers != memory.layers || shape.kv_heads != memory.kv_heads ||
-      shape.head_dim != memory.head_dim) {
+  if (model.kv_geometry() != arena.geometry()) {
     return Status(Code::kInvalidArgument, "the KV arena has the geometry of another model");
   }
   if (options.threads == 0 || options.threads > 1024) {

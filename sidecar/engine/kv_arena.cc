@@ -9,6 +9,40 @@
 
 namespace kairos {
 
+KvGeometry KvGeometryOf(uint32_t kv_heads, uint32_t head_dim, uint32_t window,
+                        const std::vector<bool>& sliding) {
+  KvGeometry geometry;
+  geometry.kv_heads = kv_heads;
+  geometry.head_dim = head_dim;
+  const auto slots_for = [](uint32_t layers, uint32_t per_slot) {
+    return (layers + per_slot - 1) / per_slot;
+  };
+  const auto windowed = static_cast<uint32_t>(std::count(sliding.begin(), sliding.end(), true));
+  const auto full = static_cast<uint32_t>(sliding.size()) - windowed;
+  geometry.layers = full == 0 || windowed == 0 ? full + windowed : std::min(full, windowed);
+  while (2 * (slots_for(full, geometry.layers) + slots_for(windowed, geometry.layers)) >
+         BlockSlots::kMax) {
+    ++geometry.layers;
+  }
+  geometry.full_slots = slots_for(full, geometry.layers);
+  geometry.window_slots = slots_for(windowed, geometry.layers);
+  geometry.window = windowed == 0 ? 0 : window;
+  return geometry;
+}
+
+BlockLayout KvBlockLayout(const KvGeometry& geometry, uint32_t chunk_tokens) {
+  BlockLayout layout;
+  layout.full_slots = geometry.full_slots;
+  layout.window_slots = geometry.window_slots;
+  layout.window_tokens = geometry.window;
+  // A step stores all its tokens before it reads: the last block that it may write must not be in
+  // the place of one that its first token sees.
+  if (geometry.window_slots > 0) {
+    layout.ring_blocks = (geometry.window + chunk_tokens + 2 * kBlockTokens) / kBlockTokens;
+  }
+  return layout;
+}
+
 uint64_t SlotBytes(const KvGeometry& geometry) {
   const uint64_t tile =
       std::max(SealedTileBytes(geometry.head_dim), HalfTileBytes(geometry.head_dim));
@@ -16,13 +50,14 @@ uint64_t SlotBytes(const KvGeometry& geometry) {
 }
 
 Result<uint32_t> KvSlotCount(uint64_t kv_bytes, const KvGeometry& geometry, std::string* error) {
-  constexpr uint64_t kSlotsMin = 4;
+  constexpr uint64_t kBlocksMin = 4;
   constexpr uint64_t kSlotsMax = 0xfffffff0u;
   const uint64_t slot_bytes = SlotBytes(geometry);
   const uint64_t slots = slot_bytes == 0 ? 0 : kv_bytes / slot_bytes;
-  if (slots >= kSlotsMin && slots <= kSlotsMax) return static_cast<uint32_t>(slots);
+  const uint64_t blocks = slots / geometry.slots_per_block();
+  if (blocks >= kBlocksMin && slots <= kSlotsMax) return static_cast<uint32_t>(slots);
   *error = fmt::format("kv.memory of {} bytes holds {} blocks of {} bytes; at least {} are needed",
-                       kv_bytes, slots, slot_bytes, kSlotsMin);
+                       kv_bytes, blocks, slot_bytes * geometry.slots_per_block(), kBlocksMin);
   return Status(Code::kInvalidArgument, "kv.memory does not fit the model");
 }
 

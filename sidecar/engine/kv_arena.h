@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that holds KV: an array of equal slots. A slot holds one sealed INT8 block, or the K
-// or the V half of a 16-bit block, all layers contiguous: layer, then KV head, then tile. Contents
+// The memory that holds KV: an array of equal slots. A slot holds a few layers (usually all) of one
+// sealed INT8 block, or of the K or the V half of a 16-bit block: layer, then KV head, then tile.
+// Layers that see everything and layers with a window lie in slots of their own. Contents
 // belong to the engine thread while a sequence uses them; which slot is whose is the conductor's
 // (sidecar/kv/block_pool.h).
 #pragma once
@@ -8,18 +9,32 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "base/units.h"
 #include "sidecar/device/device.h"
+#include "sidecar/kv/block_layout.h"
 
 namespace kairos {
 
 struct KvGeometry {
-  uint32_t layers = 0;
+  uint32_t layers = 0;  // of a slot
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;
+  uint32_t full_slots = 1;    // of a block, for the layers that see everything
+  uint32_t window_slots = 0;  // of a block, for those with a window
+  uint32_t window = 0;        // tokens that these see
+
+  uint32_t slots_per_block() const { return full_slots + window_slots; }
+  friend bool operator==(const KvGeometry&, const KvGeometry&) = default;
 };
+
+// Of a model some of whose layers may have a window of `window` tokens.
+KvGeometry KvGeometryOf(uint32_t kv_heads, uint32_t head_dim, uint32_t window,
+                        const std::vector<bool>& sliding);
+// `chunk_tokens` is the most that one step computes of one sequence.
+BlockLayout KvBlockLayout(const KvGeometry& geometry, uint32_t chunk_tokens);
 
 // Bytes of one slot, a multiple of 64.
 uint64_t SlotBytes(const KvGeometry& geometry);

@@ -16,7 +16,7 @@ struct Segment {
   uint32_t logit_rows = 0;  // trailing tokens whose logits are wanted
   Fidelity fidelity = Fidelity::kDefault;
   const SlotId* slots = nullptr;  // as in SequenceSpec
-  SlotId open[2] = {kNoSlot, kNoSlot};
+  const SlotId* open = nullptr;   // as in SequenceSpec; null: the step ends no block unfinished
 };
 
 }  // namespace kairos

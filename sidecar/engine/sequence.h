@@ -39,14 +39,15 @@ struct SequenceSpec {
   uint32_t computed = 0;        // less than tokens.size()
   uint32_t max_new_tokens = 0;  // 0: prefill only, no token is sampled
   Fidelity fidelity = Fidelity::kDefault;
-  // Slots for every block of tokens.size() + max_new_tokens. Default fidelity: one slot per block,
-  // written when the block seals. Exact: two per block, K half then V half.
+  // Slots for every block of tokens.size() + max_new_tokens, in the order of BlockSlots. Default
+  // fidelity: written when the block seals. Exact: K half, then V half for each. Window slots of a
+  // block whose window is past may be kNoSlot, or another block's since.
   std::vector<SlotId> slots;
-  // Default fidelity: K and V half of the one block that is not sealed yet.
-  SlotId open[2] = {kNoSlot, kNoSlot};
+  // Default fidelity: K and V halves of the one block that is not sealed yet.
+  std::vector<SlotId> open;
   // When given, the first computed % 32 tokens of the unfinished block are copied from these slots
   // before the first step (copy-on-write). Otherwise they are already in place.
-  SlotId open_source[2] = {kNoSlot, kNoSlot};
+  std::vector<SlotId> open_source;
   SamplingParams sampling;
   // Null: any token may come. Copies of a spec share it, so only one of them may run.
   std::shared_ptr<TokenConstraint> constraint;

@@ -50,10 +50,12 @@ Result<std::unique_ptr<Tokenizer>> Read(const GgufFile& file, HyperParameters* s
 // `key` is where the settings say how much.
 Finding CheckKv(uint64_t kv_bytes, const HyperParameters& shape, const std::string& key) {
   Finding found{"kv.memory", Severity::kOk, "", "", 0};
-  const KvGeometry geometry{shape.layers, shape.kv_heads, shape.head_dim};
+  const KvGeometry geometry =
+      KvGeometryOf(shape.kv_heads, shape.head_dim, shape.window, shape.sliding);
   const Result<uint32_t> slots = KvSlotCount(kv_bytes, geometry, &found.words);
   if (slots.ok()) {
-    found.words = fmt::format("{} hold {} blocks of 32 tokens", BytesWords(kv_bytes), *slots);
+    found.words = fmt::format("{} hold {} blocks of 32 tokens", BytesWords(kv_bytes),
+                              *slots / geometry.slots_per_block());
   } else {
     found.severity = Severity::kFail;
     found.remedy = "raise " + key;

@@ -2,6 +2,7 @@
 #include "sidecar/session/kv_lease.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -9,21 +10,39 @@ namespace kairos {
 namespace {
 
 uint32_t BlocksFor(uint32_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
-uint32_t SlotsPerBlock(Fidelity fidelity) { return fidelity == Fidelity::kExact ? 2 : 1; }
-// The 16-bit tail beside the sealed slots; exact sessions keep it in place.
-uint32_t TailSlots(Fidelity fidelity) { return fidelity == Fidelity::kExact ? 0 : 2; }
+// Keys and values in one slot where the block is sealed, and in one each where it stays in 16 bits.
+uint32_t Halves(Fidelity fidelity) { return fidelity == Fidelity::kExact ? 2 : 1; }
 
 }  // namespace
 
-uint32_t KvLeaser::SlotsNeeded(uint32_t total_tokens, Fidelity fidelity) {
-  return BlocksFor(total_tokens) * SlotsPerBlock(fidelity) + TailSlots(fidelity);
+uint32_t KvLeaser::SlotsNeeded(uint32_t total_tokens, Fidelity fidelity) const {
+  const uint32_t blocks = BlocksFor(total_tokens);
+  const uint32_t whole =
+      blocks * layout_.full_slots + layout_.WindowBlocks(blocks) * layout_.window_slots;
+  // The 16-bit tail beside the sealed slots; exact sessions keep it in place.
+  const uint32_t tail = fidelity == Fidelity::kExact ? 0 : 2 * layout_.slots();
+  return whole * Halves(fidelity) + tail;
 }
 
+// What the fewest can miss goes first: windows that nobody is known to need, cold blocks, and at
+// last what others may want of the blocks that turns hold.
 bool KvLeaser::MakeRoom(uint32_t slots) {
   while (pool_.slots_free() < slots) {
-    if (!index_.EvictColdest() && !drop_idle_tail_()) return false;
+    if (!index_.EvictLooseWindow() && !index_.EvictColdest() && !index_.EvictKeptWindow() &&
+        !drop_idle_tail_()) {
+      return false;
+    }
   }
   return true;
+}
+
+void KvLeaser::Allocate(uint32_t slots, std::vector<SlotId>* out) {
+  for (uint32_t i = 0; i < slots; ++i) out->push_back(pool_.Allocate());
+}
+
+void KvLeaser::Release(std::vector<SlotId>* slots) {
+  for (const SlotId slot : *slots) pool_.Release(slot);
+  slots->clear();
 }
 
 std::optional<KvLease> KvLeaser::Acquire(const Ask& ask, OpenBlock* tail) {
@@ -35,38 +54,54 @@ std::optional<KvLease> KvLeaser::Acquire(const Ask& ask, OpenBlock* tail) {
   if (ask.reuse) {
     lease.pinned = index_.MatchAndPin(ask.root, ask.tokens.first(ask.tokens.size() - 1));
   }
-  const auto reused_blocks = static_cast<uint32_t>(lease.pinned.size());
-  lease.computed = reused_blocks * kBlockTokens;
+  const auto reused = static_cast<uint32_t>(lease.pinned.blocks.size());
+  lease.computed = reused * kBlockTokens;
+  lease.fresh_blocks = BlocksFor(ask.total_tokens) - reused;
 
-  const uint32_t per_block = SlotsPerBlock(ask.fidelity);
-  const uint32_t need =
-      (BlocksFor(ask.total_tokens) - reused_blocks) * per_block + TailSlots(ask.fidelity);
+  const uint32_t halves = Halves(ask.fidelity);
+  const uint32_t full = lease.fresh_blocks * layout_.full_slots * halves;
+  const uint32_t ring =
+      std::min(lease.fresh_blocks, layout_.ring_blocks) * layout_.window_slots * halves;
+  const uint32_t open = ask.fidelity == Fidelity::kExact ? 0 : 2 * layout_.slots();
+  const uint32_t need = full + ring + open;
   // The session's own tail must outlive the search for room, which may drop idle tails.
-  OpenBlock own = std::move(*tail);
-  *tail = OpenBlock{};
+  OpenBlock own = std::exchange(*tail, OpenBlock{});
   if (!MakeRoom(need)) {
     // Nobody else can give anything now. Where its own tail is what is missing, the turn gives
     // that up: with a lease of all memory it would wait for itself.
     const bool own_frees = !own.empty() && pool_.users(own.slots[0]) == 1;
-    if (pool_.slots_free() + (own_frees ? 2 : 0) < need) {
+    const auto freed = own_frees ? static_cast<uint32_t>(own.slots.size()) : 0;
+    if (pool_.slots_free() + freed < need) {
       *tail = std::move(own);
       Abandon(&lease);
       return std::nullopt;
     }
     ReleaseTail(&own);
   }
-  const uint32_t blocks = BlocksFor(ask.total_tokens) - reused_blocks;
-  for (uint32_t i = 0; i < blocks * per_block; ++i) lease.fresh.push_back(pool_.Allocate());
-  if (ask.fidelity == Fidelity::kDefault) lease.open = {pool_.Allocate(), pool_.Allocate()};
+  Allocate(full, &lease.fresh);
+  Allocate(ring, &lease.ring);
+  Allocate(open, &lease.open);
   if (ask.reuse) ReuseTail(ask, &own, &lease);
   ReleaseTail(&own);
   lease.held = true;
   return lease;
 }
 
+template <typename Lease, typename Use>
+void KvLeaser::EachSlotOfFresh(Lease& lease, uint32_t block, Use&& use) const {
+  const uint32_t halves = Halves(lease.fidelity);
+  const uint32_t full = layout_.full_slots * halves;
+  const uint32_t window = layout_.window_slots * halves;
+  for (uint32_t i = 0; i < full; ++i) use(lease.fresh[block * full + i]);
+  for (uint32_t i = 0; i < window; ++i) {
+    use(lease.ring[block % layout_.ring_blocks * window + i]);
+  }
+}
+
 void KvLeaser::ReuseTail(const Ask& ask, OpenBlock* tail, KvLease* lease) {
   if (tail->empty()) return;
-  const BlockKey& here = lease->pinned.empty() ? lease->root : index_.key(lease->pinned.back());
+  const BlockKey& here =
+      lease->pinned.blocks.empty() ? lease->root : index_.key(lease->pinned.blocks.back());
   if (!(tail->parent == here)) return;
   const auto rest = ask.tokens.subspan(lease->computed);
   uint32_t equal = 0;
@@ -76,23 +111,18 @@ void KvLeaser::ReuseTail(const Ask& ask, OpenBlock* tail, KvLease* lease) {
   }
   if (equal == 0) return;
   lease->computed += equal;
-  std::array<SlotId, 2> target = lease->open;
-  if (lease->fidelity == Fidelity::kExact) target = {lease->fresh[0], lease->fresh[1]};
   if (pool_.users(tail->slots[0]) > 1) {
     // A fork shares this tail: the engine copies it before it writes.
-    lease->open_source = tail->slots;
-    tail->slots = {kNoSlot, kNoSlot};
+    lease->open_source = std::exchange(tail->slots, {});
     return;
   }
-  pool_.Release(target[0]);
-  pool_.Release(target[1]);
   if (lease->fidelity == Fidelity::kExact) {
-    lease->fresh[0] = tail->slots[0];
-    lease->fresh[1] = tail->slots[1];
+    size_t i = 0;
+    EachSlotOfFresh(*lease, 0, [&](SlotId& slot) { std::swap(slot, tail->slots[i++]); });
   } else {
-    lease->open = tail->slots;
+    std::swap(lease->open, tail->slots);
   }
-  tail->slots = {kNoSlot, kNoSlot};
+  Release(&tail->slots);
 }
 
 uint32_t KvLeaser::Keepable(uint32_t computed, uint32_t kept) {
@@ -105,71 +135,73 @@ void KvLeaser::FillSpec(const KvLease& lease, SequenceSpec* spec) const {
   spec->fidelity = lease.fidelity;
   spec->computed = lease.computed;
   spec->slots.clear();
-  for (const PrefixIndex::Handle block : lease.pinned) {
-    for (const SlotId slot : index_.slots(block)) {
-      if (slot != kNoSlot) spec->slots.push_back(slot);
-    }
+  for (const PrefixIndex::Handle block : lease.pinned.blocks) {
+    const auto slots = index_.slots(block).all();
+    spec->slots.insert(spec->slots.end(), slots.begin(), slots.end());
   }
-  spec->slots.insert(spec->slots.end(), lease.fresh.begin(), lease.fresh.end());
-  std::copy(lease.open.begin(), lease.open.end(), spec->open);
-  std::copy(lease.open_source.begin(), lease.open_source.end(), spec->open_source);
+  for (uint32_t i = 0; i < lease.fresh_blocks; ++i) {
+    EachSlotOfFresh(lease, i, [&](SlotId slot) { spec->slots.push_back(slot); });
+  }
+  spec->open = lease.open;
+  spec->open_source = lease.open_source;
 }
 
 std::vector<BlockKey> KvLeaser::Settle(KvLease&& lease, std::span<const TokenId> tokens,
-                                       OpenBlock* tail) {
-  KAIROS_CHECK(lease.held && tail->empty());
-  const uint32_t per_block = SlotsPerBlock(lease.fidelity);
-  const auto reused = static_cast<uint32_t>(lease.pinned.size());
+                                       uint32_t computed, OpenBlock* tail) {
+  KAIROS_CHECK(lease.held && tail->empty() && computed >= tokens.size());
+  const bool exact = lease.fidelity == Fidelity::kExact;
+  const auto reused = static_cast<uint32_t>(lease.pinned.blocks.size());
   const auto whole = std::max(static_cast<uint32_t>(tokens.size()) / kBlockTokens, reused);
+  // Fresh blocks whose slots the engine wrote: in 16 bits also of the one that is not full.
+  const uint32_t written =
+      std::max(exact ? BlocksFor(computed) : computed / kBlockTokens, reused) - reused;
   std::vector<BlockKey> keys;
-  for (const PrefixIndex::Handle block : lease.pinned) keys.push_back(index_.key(block));
+  for (const PrefixIndex::Handle block : lease.pinned.blocks) keys.push_back(index_.key(block));
 
-  size_t used = 0;  // of lease.fresh
+  // What is handed over here is taken out of the lease, and Abandon releases the rest.
+  const auto take = [&](uint32_t block) {
+    BlockSlots slots;
+    slots.window_from = layout_.full_slots * Halves(lease.fidelity);
+    const bool has_windows = block + layout_.ring_blocks >= written;
+    EachSlotOfFresh(lease, block, [&](SlotId& slot) {
+      const bool is_there = slots.count < slots.window_from || has_windows;
+      slots.ids[slots.count++] = is_there ? std::exchange(slot, kNoSlot) : kNoSlot;
+    });
+    return slots;
+  };
+  PrefixIndex::Run added;
   bool chained = true;
-  for (uint32_t i = reused; i < whole; ++i, used += per_block) {
-    const std::array<SlotId, 2> slots{lease.fresh[used],
-                                      per_block == 2 ? lease.fresh[used + 1] : kNoSlot};
+  for (uint32_t i = reused; i < whole && chained; ++i) {
     const auto block_tokens = tokens.subspan(uint64_t{i} * kBlockTokens, kBlockTokens);
-    PrefixIndex::Handle block = PrefixIndex::kNone;
-    if (chained) {
-      block = index_.InsertAndPin(keys.empty() ? lease.root : keys.back(), block_tokens, slots);
-    } else {
-      for (const SlotId slot : slots) {
-        if (slot != kNoSlot) pool_.Release(slot);
-      }
-    }
-    chained = chained && block != PrefixIndex::kNone;
-    if (!chained) continue;
-    lease.pinned.push_back(block);
+    const PrefixIndex::Handle block = index_.InsertAndPin(
+        keys.empty() ? lease.root : keys.back(), block_tokens, take(i - reused));
+    chained = block != PrefixIndex::kNone;
+    if (!chained) break;
+    added.blocks.push_back(block);
     keys.push_back(index_.key(block));
   }
 
   const auto rest = tokens.subspan(std::min<size_t>(tokens.size(), uint64_t{whole} * kBlockTokens));
-  std::array<SlotId, 2> tail_slots = lease.open;
-  if (lease.fidelity == Fidelity::kExact && used + 1 < lease.fresh.size()) {
-    tail_slots = {lease.fresh[used], lease.fresh[used + 1]};
-    used += 2;
-  }
-  if (!rest.empty() && chained && tail_slots[0] != kNoSlot) {
-    tail->slots = tail_slots;
+  if (!rest.empty() && chained) {
+    if (exact) {
+      const BlockSlots slots = take(whole - reused);
+      tail->slots.assign(slots.all().begin(), slots.all().end());
+    } else {
+      tail->slots = std::exchange(lease.open, {});
+    }
     tail->parent = keys.empty() ? lease.root : keys.back();
     tail->tokens.assign(rest.begin(), rest.end());
-  } else if (tail_slots[0] != kNoSlot) {
-    pool_.Release(tail_slots[0]);
-    pool_.Release(tail_slots[1]);
   }
-  lease.open = {kNoSlot, kNoSlot};
-  lease.fresh.erase(lease.fresh.begin(), lease.fresh.begin() + static_cast<ptrdiff_t>(used));
+  added.windows_from = static_cast<uint32_t>(added.blocks.size());
+  index_.Unpin(std::move(added));
   Abandon(&lease);
   return keys;
 }
 
 void KvLeaser::Abandon(KvLease* lease) {
-  // Tail first, so that a session's last block is evicted before the ones it hangs on.
-  for (size_t i = lease->pinned.size(); i-- > 0;) index_.Unpin(lease->pinned[i]);
-  for (const SlotId slot : lease->fresh) pool_.Release(slot);
-  for (const auto& pair : {lease->open, lease->open_source}) {
-    for (const SlotId slot : pair) {
+  index_.Unpin(std::move(lease->pinned));
+  for (const auto* slots : {&lease->fresh, &lease->ring, &lease->open, &lease->open_source}) {
+    for (const SlotId slot : *slots) {
       if (slot != kNoSlot) pool_.Release(slot);
     }
   }
@@ -177,16 +209,12 @@ void KvLeaser::Abandon(KvLease* lease) {
 }
 
 void KvLeaser::ReleaseTail(OpenBlock* tail) {
-  for (const SlotId slot : tail->slots) {
-    if (slot != kNoSlot) pool_.Release(slot);
-  }
+  Release(&tail->slots);
   *tail = OpenBlock{};
 }
 
 OpenBlock KvLeaser::ShareTail(const OpenBlock& tail) {
-  for (const SlotId slot : tail.slots) {
-    if (slot != kNoSlot) pool_.Share(slot);
-  }
+  for (const SlotId slot : tail.slots) pool_.Share(slot);
   return tail;
 }
 

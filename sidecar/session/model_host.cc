@@ -48,8 +48,9 @@ ModelHost::ModelHost(const ModelParts& model, const DropIdleTail& drop_idle_tail
     : parts(model),
       callless_format(WithoutCalls(model.format)),
       marker_tokens(MarkerTokens(model.format, model.tokenizer)),
-      device(model.kv_slots, model.kv_slot_bytes),
-      kv(device.pool(), device.index(), [this, drop_idle_tail] { return drop_idle_tail(*this); }),
+      device(model.kv_slots, model.kv_slot_bytes, model.kv_layout),
+      kv(model.kv_layout, device.pool(), device.index(),
+         [this, drop_idle_tail] { return drop_idle_tail(*this); }),
       text([this](TextJob&& job) { return parts.text.Submit(std::move(job)); }),
       grammar([this](GrammarJob&& job) { return parts.grammar.Submit(std::move(job)); }),
       engine([this](EngineOrder&& order) {

@@ -37,6 +37,7 @@ struct ModelParts {
   uint32_t context_tokens = 0;
   uint32_t kv_slots = 0;
   uint64_t kv_slot_bytes = 0;
+  BlockLayout kv_layout;
   const WireFormat& format;    // how it writes tool calls
   const Tokenizer& tokenizer;
   TextThread& text;

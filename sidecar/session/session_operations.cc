@@ -541,18 +541,17 @@ kairos_session_t SessionOperations::Describe(const Session& session) const {
   out.oldest_version = record.oldest.value;
   out.token_count = record.token_count;
   uint64_t blocks = 0;
+  uint64_t slots = session.tail.slots.size();
   for (const BlockKey& key : session.chain) {
-    if (!session.kv_host->device.index().Contains(key)) break;
+    const uint32_t held = session.kv_host->device.index().SlotsOf(key);
+    if (held == 0) break;
     ++blocks;
+    slots += held;
   }
   out.resident_tokens = blocks * kBlockTokens;
   if (blocks == session.chain.size()) out.resident_tokens += session.tail.tokens.size();
   out.resident_tokens = std::min<uint64_t>(out.resident_tokens, record.token_count);
-  const uint64_t slots_per_block = record.fidelity == KAIROS_FIDELITY_EXACT ? 2 : 1;
-  if (session.kv_host != nullptr) {
-    out.kv_bytes = (blocks * slots_per_block + (session.tail.empty() ? 0 : 2)) *
-                   session.kv_host->device.slot_bytes();
-  }
+  if (session.kv_host != nullptr) out.kv_bytes = slots * session.kv_host->device.slot_bytes();
   out.message_count = record.message_count;
   out.created_unix_ms = record.created_unix_ms;
   out.used_unix_ms = record.used_unix_ms;

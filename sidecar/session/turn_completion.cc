@@ -70,7 +70,7 @@ void TurnPipeline::OnFinished(Turn& turn, EngineEvent& event) {
                        turn.ask().tokens.empty() && DropReasoning(turn);
   const auto prompt = static_cast<uint32_t>(turn.tokens.size());
   const uint32_t kept = dropped ? KvLeaser::Keepable(event.computed, prompt) : event.computed;
-  Settle(turn, session, std::span(log).first(kept));
+  Settle(turn, session, std::span(log).first(kept), event.computed);
   session.truncated = dropped;
   if (event.cause == FinishCause::kDeadEnd) {
     return Fail(turn, Code::kInvalidArgument, KAIROS_DETAIL_GRAMMAR,
@@ -212,13 +212,14 @@ void TurnPipeline::OnCommitted(Turn& turn, JournalResult& result) {
 
 // ---- Settle ------------------------------------------------------------------------------------
 
-void TurnPipeline::Settle(Turn& turn, Session& session, std::span<const TokenId> tokens) {
+void TurnPipeline::Settle(Turn& turn, Session& session, std::span<const TokenId> tokens,
+                          uint32_t computed) {
   StageHook("settle");
   KvLeaser& kv = turn.host->kv;
   PrefixIndex& index = turn.host->device.index();
   OpenBlock tail;
   if (turn.lease.held) NoteHeld(turn, false);
-  const std::vector<BlockKey> chain = kv.Settle(std::move(turn.lease), tokens, &tail);
+  const std::vector<BlockKey> chain = kv.Settle(std::move(turn.lease), tokens, computed, &tail);
   kv.ReleaseTail(&session.tail);
   session.tail = std::move(tail);
   size_t common = 0;
@@ -230,6 +231,8 @@ void TurnPipeline::Settle(Turn& turn, Session& session, std::span<const TokenId>
     index.RemoveOwner(session.chain[i], false);
   }
   for (size_t i = common; i < chain.size(); ++i) index.AddOwner(chain[i]);
+  const uint32_t seen = kv.layout().FirstSeen(static_cast<uint32_t>(chain.size()));
+  for (uint32_t i = 0; i < seen; ++i) index.LoosenWindow(chain[i]);
   session.chain = chain;
   session.computed_tokens = static_cast<uint32_t>(tokens.size());
   session.computed_here = true;

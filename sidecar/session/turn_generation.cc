@@ -85,10 +85,10 @@ void TurnPipeline::Submit(Turn& turn, Session& session, uint32_t max_new) {
   ModelHost& host = *turn.host;
   const auto fidelity = static_cast<Fidelity>(session.record.fidelity);
   const auto total = static_cast<uint32_t>(turn.tokens.size()) + max_new;
-  if (KvLeaser::SlotsNeeded(total, fidelity) > host.kv.slots_total()) {
+  if (host.kv.SlotsNeeded(total, fidelity) > host.kv.slots_total()) {
     return Fail(turn, Code::kResourceExhausted, KAIROS_DETAIL_KV_FULL,
                 fmt::format("{} tokens need {} KV slots; the KV memory of {} holds {}", total,
-                            KvLeaser::SlotsNeeded(total, fidelity), host.parts.name,
+                            host.kv.SlotsNeeded(total, fidelity), host.parts.name,
                             host.kv.slots_total()));
   }
   if (session.kv_host != &host) {
@@ -197,11 +197,12 @@ void TurnPipeline::AccountReuse(Turn& turn, const Session& session) {
   for (const uint64_t tokens : out.recomputed_by) out.recomputed_tokens += tokens;
   out.new_tokens = out.prompt_tokens - out.reused_tokens - out.recomputed_tokens;
   uint64_t own = 0;
-  for (size_t i = 0; i < turn.lease.pinned.size() && i < session.chain.size(); ++i) {
-    if (!(turn.host->device.index().key(turn.lease.pinned[i]) == session.chain[i])) break;
+  const std::vector<PrefixIndex::Handle>& reused_blocks = turn.lease.pinned.blocks;
+  for (size_t i = 0; i < reused_blocks.size() && i < session.chain.size(); ++i) {
+    if (!(turn.host->device.index().key(reused_blocks[i]) == session.chain[i])) break;
     ++own;
   }
-  out.shared_tokens = (turn.lease.pinned.size() - own) * kBlockTokens;
+  out.shared_tokens = (reused_blocks.size() - own) * kBlockTokens;
 }
 
 void TurnPipeline::RetryWaitingKv() {
@@ -232,14 +233,14 @@ bool TurnPipeline::IsOverShare(const Turn& turn, const Session& session) const {
   const auto share_of = [](uint64_t all) { return all - all / 4; };
   const auto total = static_cast<uint32_t>(turn.tokens.size()) + NewTokensMax(turn);
   const uint64_t needed =
-      KvLeaser::SlotsNeeded(total, static_cast<Fidelity>(session.record.fidelity));
+      host.kv.SlotsNeeded(total, static_cast<Fidelity>(session.record.fidelity));
   return held->second.turns + 1 > share_of(limits_.sequences_max) ||
          held->second.slots + needed > share_of(host.kv.slots_total());
 }
 
 void TurnPipeline::NoteHeld(const Turn& turn, bool begins) {
   const uint32_t client = turn.request.attachment.value;
-  const uint64_t slots = turn.lease.fresh.size() + (turn.lease.open[0] == kNoSlot ? 0 : 2);
+  const uint64_t slots = turn.lease.slots_taken();
   KvHeld& held = turn.host->held[client];
   held.turns += begins ? 1 : -1;
   held.slots += begins ? slots : -slots;

@@ -128,7 +128,8 @@ class TurnPipeline {
   void CommitOrDiscard(Turn& turn, Session& session);
   void Commit(Turn& turn, Session& session);
   void OnCommitted(Turn& turn, JournalResult& result);
-  void Settle(Turn& turn, Session& session, std::span<const TokenId> tokens);
+  // `tokens` keep their KV, of `computed` whose KV was stored.
+  void Settle(Turn& turn, Session& session, std::span<const TokenId> tokens, uint32_t computed);
   void ReplyFinal(Turn& turn, Session& session, Version version);
   void Replay(Turn& turn, const StoredReply& stored);
   void Fail(Turn& turn, Code code, int64_t detail, const std::string& text);

@@ -14,8 +14,8 @@ namespace kairos {
 
 class DeviceTier : public Tier {
  public:
-  DeviceTier(uint32_t slots, uint64_t slot_bytes)
-      : pool_(slots), index_(pool_), slot_bytes_(slot_bytes) {}
+  DeviceTier(uint32_t slots, uint64_t slot_bytes, const BlockLayout& layout = {})
+      : pool_(slots), index_(pool_, layout), slot_bytes_(slot_bytes) {}
 
   const char* name() const override { return "device"; }
   uint64_t bytes_total() const override { return pool_.slots_total() * slot_bytes_; }
@@ -29,7 +29,7 @@ class DeviceTier : public Tier {
   bool Contains(const BlockKey& key) const override { return index_.Contains(key); }
   bool MakeRoom(uint64_t bytes) override {
     while (pool_.slots_free() * slot_bytes_ < bytes) {
-      if (!index_.EvictColdest()) return false;
+      if (!index_.EvictLooseWindow() && !index_.EvictColdest()) return false;
     }
     return true;
   }

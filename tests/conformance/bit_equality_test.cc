@@ -270,8 +270,8 @@ void Fork(const SequenceSpec& owner, uint32_t computed, SequenceSpec* spec) {
   if (computed % kBlockTokens == 0) return;
   const uint32_t block = computed / kBlockTokens;
   for (uint32_t half = 0; half < 2; ++half) {
-    spec->open_source[half] = owner.fidelity == Fidelity::kExact ? owner.slots[2 * block + half]
-                                                                 : owner.open[half];
+    spec->open_source.push_back(owner.fidelity == Fidelity::kExact ? owner.slots[2 * block + half]
+                                                                   : owner.open[half]);
   }
 }
 
@@ -316,8 +316,7 @@ TEST_F(BitEquality, HoldsForForksAndForTheSequenceTheyLeft) {
     stray.sampling = Noisy(kSeed + 1);
     SequenceSpec rest = Continuation(harness, start, tokens);
     rest.slots = parent.slots;
-    rest.open[0] = parent.open[0];
-    rest.open[1] = parent.open[1];
+    rest.open = parent.open;
     rest.computed = computed;
     strays.emplace_back(start, harness.Submit(std::move(stray)));
     equals.emplace_back(start, harness.Submit(std::move(child)));

@@ -29,8 +29,10 @@ TierUnderTest MakeDevice(uint32_t blocks) {
   made.tier = std::move(device);
   made.put = [raw](const BlockKey& parent, std::span<const TokenId> tokens, bool pinned) {
     if (!raw->MakeRoom(kBlockBytes)) return false;
-    const auto block =
-        raw->index().InsertAndPin(parent, tokens, {raw->pool().Allocate(), kNoSlot});
+    BlockSlots slots;
+    slots.ids[0] = raw->pool().Allocate();
+    slots.count = slots.window_from = 1;
+    const auto block = raw->index().InsertAndPin(parent, tokens, slots);
     if (!pinned) raw->index().Unpin(block);
     return true;
   };

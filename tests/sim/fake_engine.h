@@ -7,18 +7,19 @@
 #include <gtest/gtest.h>
 
 #include <deque>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "base/hash.h"
 #include "sidecar/engine/engine.h"
+#include "tests/support/slot_contents.h"
 
 namespace kairos {
 
 class FakeEngine : public Engine {
  public:
-  explicit FakeEngine(TokenId end_token) : end_token_(end_token) {}
+  explicit FakeEngine(TokenId end_token, const BlockLayout& layout = {})
+      : end_token_(end_token), contents_(layout) {}
 
   bool Submit(SequenceSpec&& spec) override {
     CheckReuse(spec);
@@ -70,13 +71,6 @@ class FakeEngine : public Engine {
     bool cancel = false;
   };
 
-  static uint32_t PerBlock(const SequenceSpec& spec) {
-    return spec.fidelity == Fidelity::kExact ? 2 : 1;
-  }
-  static uint32_t OpenSlot(const SequenceSpec& spec, uint32_t block) {
-    return spec.fidelity == Fidelity::kExact ? spec.slots[block * 2].value : spec.open[0].value;
-  }
-
   TokenId Scripted(size_t position) const {
     return position < script.size() ? static_cast<TokenId>(static_cast<uint8_t>(script[position]))
                                     : end_token_;
@@ -85,20 +79,9 @@ class FakeEngine : public Engine {
   void CheckReuse(const SequenceSpec& spec) {
     ASSERT_LT(spec.computed, spec.tokens.size());
     const auto total = static_cast<uint32_t>(spec.tokens.size()) + spec.max_new_tokens;
-    ASSERT_EQ(spec.slots.size(), (total + kBlockTokens - 1) / kBlockTokens * PerBlock(spec));
-    const uint32_t whole = spec.computed / kBlockTokens;
-    for (uint32_t block = 0; block < whole; ++block) {
-      const std::vector<TokenId> want(spec.tokens.begin(),
-                                      spec.tokens.begin() + (block + 1) * kBlockTokens);
-      ASSERT_EQ(contents_[spec.slots[block * PerBlock(spec)].value], want);
-    }
-    if (spec.computed % kBlockTokens == 0) return;
-    const uint32_t from = spec.open_source[0] != kNoSlot ? spec.open_source[0].value
-                                                         : OpenSlot(spec, whole);
-    const std::vector<TokenId>& held_tokens = contents_[from];
-    ASSERT_GE(held_tokens.size(), spec.computed);
-    ASSERT_TRUE(std::equal(spec.tokens.begin(), spec.tokens.begin() + spec.computed,
-                           held_tokens.begin()));
+    ASSERT_EQ(spec.slots.size(),
+              (total + kBlockTokens - 1) / kBlockTokens * contents_.PerBlock(spec));
+    contents_.CheckReuse(spec, spec.tokens);
   }
 
   bool Step(Running& sequence, uint64_t now_ns) {
@@ -127,13 +110,7 @@ class FakeEngine : public Engine {
               uint64_t now_ns) {
     const SequenceSpec& spec = sequence.spec;
     const auto computed = static_cast<uint32_t>(log.size());
-    for (uint32_t block = spec.computed / kBlockTokens; block < computed / kBlockTokens; ++block) {
-      contents_[spec.slots[block * PerBlock(spec)].value].assign(
-          log.begin(), log.begin() + (block + 1) * kBlockTokens);
-    }
-    if (computed % kBlockTokens != 0) {
-      contents_[OpenSlot(spec, computed / kBlockTokens)].assign(log.begin(), log.end());
-    }
+    contents_.Compute(spec, log, computed);
     EngineEvent event;
     event.kind = EngineEvent::Kind::kFinished;
     event.id = spec.id;
@@ -147,7 +124,7 @@ class FakeEngine : public Engine {
   TokenId end_token_;
   std::vector<Running> running_;
   std::deque<EngineEvent> events_;
-  std::map<uint32_t, std::vector<TokenId>> contents_;
+  SlotContents contents_;
   Waker waker_;
   EngineCounters counters_;
 };

@@ -30,8 +30,8 @@ class SidecarSim {
   // The default model is "tiny"; with `two_models` there is also "other", which has other tokens.
   // Without `chat_template` messages are rendered as ChatML.
   explicit SidecarSim(uint32_t kv_slots = 512, bool two_models = false,
-                      const std::string& chat_template = "")
-      : kv_slots_(kv_slots) {
+                      const std::string& chat_template = "", const BlockLayout& layout = {})
+      : kv_slots_(kv_slots), kv_layout_(layout) {
     char path[] = "/tmp/kairos-sim.XXXXXX";
     folder_ = mkdtemp(path);
     models_.push_back(std::make_unique<SimModel>("tiny", "z", chat_template));
@@ -194,11 +194,11 @@ class SidecarSim {
     model.grammars = GrammarCompiler::Create(*model.tokenizer, &error).Take();
     model.text = std::make_unique<TextThread>(*model.renderer, *model.tokenizer, format);
     model.grammar = std::make_unique<GrammarThread>(*model.grammars);
-    model.engine = std::make_unique<FakeEngine>(model.end_token);
+    model.engine = std::make_unique<FakeEngine>(model.end_token, kv_layout_);
     return {model.name, "print of " + model.name, "{\"name\":\"" + model.name + "\"}",
             4096,       kv_slots_,                1024,
-            format,     *model.tokenizer,         *model.text,
-            *model.grammar, *model.engine};
+            kv_layout_, format,                   *model.tokenizer,
+            *model.text, *model.grammar,          *model.engine};
   }
 
   void Boot() {
@@ -233,6 +233,7 @@ class SidecarSim {
   }
 
   uint32_t kv_slots_;
+  BlockLayout kv_layout_;
   std::string folder_;
   size_t resident_ = 2;
   std::vector<std::unique_ptr<SimModel>> models_;

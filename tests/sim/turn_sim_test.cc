@@ -584,7 +584,10 @@ TEST(TurnSim, LosesNoAcknowledgedTurnOverRandomRuns) {
   for (uint32_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
-    SidecarSim sim(40 + random() % 60);
+    const BlockLayout windowed{.full_slots = 1, .window_slots = 2, .window_tokens = 70,
+                               .ring_blocks = (70 + 64 + 64) / 32};
+    const BlockLayout layout = seed % 2 == 0 ? windowed : BlockLayout{};
+    SidecarSim sim((40 + random() % 60) * layout.slots(), false, "", layout);
     struct Agent {
       SessionId id;
       std::vector<std::string> versions{"[]"};  // messages by version, as told

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "tests/support/turn_slots.h"
 
 namespace kairos {
 
@@ -14,6 +15,7 @@ EngineHarness::EngineHarness(const Model& model, const EngineOptions& options, u
   auto arena = KvArena::Create(model.kv_geometry(), slots);
   KAIROS_CHECK(arena.ok());
   arena_ = arena.Take();
+  layout_ = KvBlockLayout(arena_->geometry(), options.chunk_tokens_max);
   auto engine = Engine::Create(model, *arena_, options);
   KAIROS_CHECK(engine.ok());
   engine_ = engine.Take();
@@ -31,11 +33,9 @@ SequenceSpec EngineHarness::Spec(std::vector<TokenId> tokens, uint32_t max_new_t
   spec.max_new_tokens = max_new_tokens;
   spec.fidelity = fidelity;
   const uint64_t blocks = (tokens.size() + max_new_tokens + kBlockTokens - 1) / kBlockTokens;
-  const uint64_t slots = fidelity == Fidelity::kExact ? 2 * blocks : blocks;
-  for (uint64_t i = 0; i < slots; ++i) spec.slots.push_back(NewSlot());
+  spec.slots = TurnSlots(layout_, blocks, fidelity, [this] { return NewSlot(); });
   if (fidelity == Fidelity::kDefault) {
-    spec.open[0] = NewSlot();
-    spec.open[1] = NewSlot();
+    for (uint32_t i = 0; i < 2 * layout_.slots(); ++i) spec.open.push_back(NewSlot());
   }
   spec.tokens = std::move(tokens);
   spec.sampling.logits_hash = true;

@@ -45,6 +45,7 @@ class EngineHarness {
 
  private:
   std::unique_ptr<KvArena> arena_;
+  BlockLayout layout_;
   std::unique_ptr<Engine> engine_;
   std::map<uint64_t, SequenceResult> results_;
   uint64_t next_id_ = 1;

@@ -4,17 +4,22 @@
 #include <algorithm>
 
 #include "sidecar/engine/forward.h"
+#include "tests/support/turn_slots.h"
 
 namespace kairos {
 
 std::vector<float> AllLogits(const Model& model, const std::vector<TokenId>& tokens, uint32_t chunk,
                              Fidelity fidelity, uint32_t threads) {
-  const uint32_t slots_wanted = 2 * (static_cast<uint32_t>(tokens.size()) / kBlockTokens + 1);
-  auto arena = KvArena::Create(model.kv_geometry(), slots_wanted + 2);
+  uint32_t slots_wanted = 0;
+  const auto new_slot = [&slots_wanted] { return SlotId{slots_wanted++}; };
+  const BlockLayout layout = KvBlockLayout(model.kv_geometry(), chunk);
+  const std::vector<SlotId> slots =
+      TurnSlots(layout, tokens.size() / kBlockTokens + 1, fidelity, new_slot);
+  std::vector<SlotId> open;
+  for (uint32_t i = 0; i < 2 * layout.slots(); ++i) open.push_back(new_slot());
+  auto arena = KvArena::Create(model.kv_geometry(), slots_wanted);
   WorkerPool pool(threads);
   Forward forward(model, **arena, pool);
-  std::vector<SlotId> slots;
-  for (uint32_t i = 0; i < slots_wanted; ++i) slots.push_back(SlotId{i});
   std::vector<float> out;
   const uint32_t vocabulary = model.parameters().vocabulary;
   for (uint32_t at = 0; at < tokens.size(); at += chunk) {
@@ -25,8 +30,7 @@ std::vector<float> AllLogits(const Model& model, const std::vector<TokenId>& tok
     segment.logit_rows = segment.count;
     segment.fidelity = fidelity;
     segment.slots = slots.data();
-    segment.open[0] = SlotId{slots_wanted};
-    segment.open[1] = SlotId{slots_wanted + 1};
+    segment.open = open.data();
     forward.Run({&segment, 1});
     for (uint32_t i = 0; i < segment.count; ++i) {
       out.insert(out.end(), forward.logits(i), forward.logits(i) + vocabulary);

@@ -349,7 +349,8 @@ Result<std::unique_ptr<Model>> Model::Load(const GgufFile& file, const KernelTab
 }
 
 KvGeometry Model::kv_geometry() const {
-  return {parameters_.layers, parameters_.kv_heads, parameters_.head_dim};
+  return KvGeometryOf(parameters_.kv_heads, parameters_.head_dim, parameters_.window,
+                      parameters_.sliding);
 }
 
 std::string Model::FingerprintHex() const {

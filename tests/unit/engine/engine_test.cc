@@ -122,6 +122,34 @@ TEST_F(EngineTest, ResumesFromStoredBlocksAsIfItHadNeverStopped) {
   }
 }
 
+// A fork's turn that is cancelled before its first step has its own copy of the open block: what is
+// said to be computed is.
+TEST_F(EngineTest, AForkThatNeverBeganHasItsOpenBlock) {
+  const auto shared = Tokens(75, 4);
+  for (const Fidelity fidelity : {Fidelity::kDefault, Fidelity::kExact}) {
+    EngineHarness harness(*model_, Options());
+    SequenceSpec parent = harness.Spec(shared, 0, fidelity);
+    harness.RunAlone(parent);
+    const uint32_t per_block = fidelity == Fidelity::kExact ? 2 : 1;
+    const auto first_open = parent.slots.begin() + 2 * per_block;
+    SequenceSpec child = harness.Spec(Tokens(90, 4), 10, fidelity);
+    std::copy_n(parent.slots.begin(), 2 * per_block, child.slots.begin());
+    child.computed = 75;
+    child.open_source = fidelity == Fidelity::kExact ? std::vector(first_open, first_open + 2)
+                                                     : parent.open;
+    const SequenceId id = harness.Submit(child);
+    harness.engine().Cancel(id);
+    harness.Run();
+    ASSERT_EQ(harness.result(id).finished->computed, 75u);
+    SequenceSpec again = harness.Spec(Tokens(90, 4), 10, fidelity);
+    again.slots = child.slots;
+    again.open = child.open;
+    again.computed = 75;
+    again.sampling = Noisy(20);
+    ExpectSame(harness.RunAlone(std::move(again)), Alone(Tokens(90, 4), 10, 20, fidelity));
+  }
+}
+
 TEST_F(EngineTest, ForksAnOpenBlockWithoutDisturbingItsSource) {
   const auto shared = Tokens(75, 4);
   for (const Fidelity fidelity : {Fidelity::kDefault, Fidelity::kExact}) {
@@ -136,8 +164,8 @@ TEST_F(EngineTest, ForksAnOpenBlockWithoutDisturbingItsSource) {
       for (uint32_t i = 0; i < 2 * per_block; ++i) child.slots[i] = parent.slots[i];
       child.computed = 75;
       for (uint32_t half = 0; half < 2; ++half) {
-        child.open_source[half] =
-            fidelity == Fidelity::kExact ? parent.slots[4 + half] : parent.open[half];
+        child.open_source.push_back(
+            fidelity == Fidelity::kExact ? parent.slots[4 + half] : parent.open[half]);
       }
       child.sampling = Noisy(seed);
       return std::pair(tokens, std::move(child));

@@ -131,6 +131,7 @@ TEST(Forward, GivesTheSameBitsWhetherAPrefixIsReadOnceOrForEach) {
     std::vector<std::vector<TokenId>> tokens;
     std::vector<std::vector<SlotId>> slots;
     std::vector<Segment> segments(sequences);
+    std::vector<std::array<SlotId, 2>> open(sequences);
     for (uint32_t i = 0; i < sequences; ++i) {
       tokens.push_back(RandomTokens(common, shape.vocabulary, 5));
       // The step ends before the block does, so that it can be computed twice.
@@ -144,8 +145,9 @@ TEST(Forward, GivesTheSameBitsWhetherAPrefixIsReadOnceOrForEach) {
       const uint32_t kept = i > 12 ? 10 * per_block : shared_blocks * per_block;
       if (i > 0) slots[i].resize(kept);
       while (slots[i].size() < 30 * per_block) slots[i].push_back(SlotId{next_slot++});
-      segments[i].open[0] = SlotId{next_slot++};
-      segments[i].open[1] = SlotId{next_slot++};
+      open[i] = {SlotId{next_slot}, SlotId{next_slot + 1}};
+      segments[i].open = open[i].data();
+      next_slot += 2;
     }
     for (uint32_t i = 0; i < sequences; ++i) {
       Segment& segment = segments[i];

@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <numeric>
 #include <random>
-#include <set>
+
+#include "tests/support/slot_contents.h"
 
 namespace kairos {
 namespace {
@@ -20,8 +20,10 @@ std::vector<TokenId> Tokens(size_t count, TokenId first = 0) {
 }
 
 struct Memory {
-  explicit Memory(uint32_t slots)
-      : pool(slots), index(pool), leaser(pool, index, [this] { return DropTail(); }) {}
+  explicit Memory(uint32_t slots, const BlockLayout& layout = {})
+      : pool(slots),
+        index(pool, layout),
+        leaser(layout, pool, index, [this] { return DropTail(); }) {}
 
   bool DropTail() {
     for (OpenBlock* tail : idle_tails) {
@@ -50,13 +52,13 @@ TEST_P(KvLeaseTest, ReusesEverythingButTheLastTokenOfAnUnchangedLog) {
   OpenBlock tail;
   const auto log = Tokens(100);
   auto first = memory.Acquire(log, 110, &tail, GetParam());
-  memory.leaser.Settle(std::move(*first), log, &tail);
+  memory.leaser.Settle(std::move(*first), log, static_cast<uint32_t>(log.size()), &tail);
 
   auto next = Tokens(120);
   auto second = memory.Acquire(next, 130, &tail, GetParam());
 
   EXPECT_EQ(second->computed, 100u);
-  memory.leaser.Settle(std::move(*second), next, &tail);
+  memory.leaser.Settle(std::move(*second), next, static_cast<uint32_t>(next.size()), &tail);
   memory.leaser.ReleaseTail(&tail);
   while (memory.index.EvictColdest()) {
   }
@@ -68,15 +70,15 @@ TEST_P(KvLeaseTest, KeepsTheEqualPartOfTheOpenBlockAfterARewind) {
   OpenBlock tail;
   const auto log = Tokens(60);
   auto first = memory.Acquire(log, 60, &tail, GetParam());
-  memory.leaser.Settle(std::move(*first), log, &tail);
+  memory.leaser.Settle(std::move(*first), log, static_cast<uint32_t>(log.size()), &tail);
 
   auto changed = Tokens(60);
   changed[50] = -1;
   auto second = memory.Acquire(changed, 70, &tail, GetParam());
 
   EXPECT_EQ(second->computed, 50u);
-  EXPECT_EQ(second->open_source[0], kNoSlot);
-  memory.leaser.Settle(std::move(*second), changed, &tail);
+  EXPECT_TRUE(second->open_source.empty());
+  memory.leaser.Settle(std::move(*second), changed, static_cast<uint32_t>(changed.size()), &tail);
 }
 
 TEST_P(KvLeaseTest, RecomputesFromTheBlocksFirstTokenWhenTheLogEndsInsideASealedBlock) {
@@ -84,13 +86,13 @@ TEST_P(KvLeaseTest, RecomputesFromTheBlocksFirstTokenWhenTheLogEndsInsideASealed
   OpenBlock tail;
   const auto log = Tokens(100);
   auto first = memory.Acquire(log, 100, &tail, GetParam());
-  memory.leaser.Settle(std::move(*first), log, &tail);
+  memory.leaser.Settle(std::move(*first), log, static_cast<uint32_t>(log.size()), &tail);
 
   const auto rewound = Tokens(50);
   auto second = memory.Acquire(rewound, 60, &tail, GetParam());
 
   EXPECT_EQ(second->computed, 32u);
-  memory.leaser.Settle(std::move(*second), rewound, &tail);
+  memory.leaser.Settle(std::move(*second), rewound, static_cast<uint32_t>(rewound.size()), &tail);
 }
 
 TEST_P(KvLeaseTest, CopiesTheTailThatAForkShares) {
@@ -98,7 +100,7 @@ TEST_P(KvLeaseTest, CopiesTheTailThatAForkShares) {
   OpenBlock parent;
   const auto log = Tokens(40);
   auto first = memory.Acquire(log, 40, &parent, GetParam());
-  memory.leaser.Settle(std::move(*first), log, &parent);
+  memory.leaser.Settle(std::move(*first), log, static_cast<uint32_t>(log.size()), &parent);
   OpenBlock child = memory.leaser.ShareTail(parent);
 
   const auto next = Tokens(45);
@@ -110,7 +112,7 @@ TEST_P(KvLeaseTest, CopiesTheTailThatAForkShares) {
   EXPECT_EQ(spec.open_source[0], parent.slots[0]);
   const SlotId target = GetParam() == Fidelity::kExact ? spec.slots[2] : spec.open[0];
   EXPECT_NE(target, parent.slots[0]);
-  memory.leaser.Settle(std::move(*lease), next, &child);
+  memory.leaser.Settle(std::move(*lease), next, static_cast<uint32_t>(next.size()), &child);
   EXPECT_EQ(memory.pool.users(parent.slots[0]), 1u);
 }
 
@@ -126,7 +128,7 @@ TEST_P(KvLeaseTest, ChangesNothingWhenThereIsNoRoom) {
 
   EXPECT_FALSE(memory.Acquire(large, 31 * kBlockTokens, &other, GetParam()).has_value());
   EXPECT_EQ(memory.pool.slots_free(), free);
-  memory.leaser.Settle(std::move(*running), log, &tail);
+  memory.leaser.Settle(std::move(*running), log, static_cast<uint32_t>(log.size()), &tail);
 }
 
 TEST_P(KvLeaseTest, DropsIdleTailsWhenNothingElseIsLeft) {
@@ -135,7 +137,7 @@ TEST_P(KvLeaseTest, DropsIdleTailsWhenNothingElseIsLeft) {
   memory.idle_tails.push_back(&idle);
   const auto log = Tokens(10);
   auto first = memory.Acquire(log, 10, &idle, GetParam());
-  memory.leaser.Settle(std::move(*first), log, &idle);
+  memory.leaser.Settle(std::move(*first), log, static_cast<uint32_t>(log.size()), &idle);
   ASSERT_FALSE(idle.empty());
 
   OpenBlock other;
@@ -144,7 +146,7 @@ TEST_P(KvLeaseTest, DropsIdleTailsWhenNothingElseIsLeft) {
 
   EXPECT_TRUE(second.has_value());
   EXPECT_TRUE(idle.empty());
-  memory.leaser.Settle(std::move(*second), wanted, &other);
+  memory.leaser.Settle(std::move(*second), wanted, static_cast<uint32_t>(wanted.size()), &other);
 }
 
 TEST_P(KvLeaseTest, ReusesNothingWhenAskedNotTo) {
@@ -152,61 +154,18 @@ TEST_P(KvLeaseTest, ReusesNothingWhenAskedNotTo) {
   OpenBlock tail;
   const auto log = Tokens(100);
   auto first = memory.Acquire(log, 100, &tail, GetParam());
-  memory.leaser.Settle(std::move(*first), log, &tail);
+  memory.leaser.Settle(std::move(*first), log, static_cast<uint32_t>(log.size()), &tail);
 
   auto second = memory.Acquire(log, 100, &tail, GetParam(), false);
 
   EXPECT_EQ(second->computed, 0u);
-  EXPECT_TRUE(second->pinned.empty());
-  memory.leaser.Settle(std::move(*second), log, &tail);
+  EXPECT_TRUE(second->pinned.blocks.empty());
+  memory.leaser.Settle(std::move(*second), log, static_cast<uint32_t>(log.size()), &tail);
 }
 
 struct Agent {
   std::vector<TokenId> log;
   OpenBlock tail;
-};
-
-// What the engine wrote, by slot: the whole prefix of tokens that the block stands for.
-class SlotContents {
- public:
-  explicit SlotContents(Fidelity fidelity) : fidelity_(fidelity) {}
-
-  uint32_t per_block() const { return fidelity_ == Fidelity::kExact ? 2 : 1; }
-
-  // What `spec` reuses is there.
-  void Check(const SequenceSpec& spec, std::span<const TokenId> log) {
-    const uint32_t whole = spec.computed / kBlockTokens;
-    for (uint32_t block = 0; block < whole; ++block) {
-      ASSERT_EQ(held_[spec.slots[block * per_block()].value],
-                Prefix(log, (block + 1) * kBlockTokens));
-    }
-    if (spec.computed % kBlockTokens == 0) return;
-    const SlotId from =
-        spec.open_source[0] != kNoSlot ? spec.open_source[0] : OpenSlot(spec, spec.computed);
-    const std::vector<TokenId>& open = held_[from.value];
-    ASSERT_GE(open.size(), spec.computed);
-    ASSERT_TRUE(std::equal(log.begin(), log.begin() + spec.computed, open.begin()));
-  }
-
-  // The engine computes up to the token `computed`.
-  void Write(const SequenceSpec& spec, std::span<const TokenId> log, uint32_t computed) {
-    for (uint32_t block = spec.computed / kBlockTokens; block < computed / kBlockTokens; ++block) {
-      held_[spec.slots[block * per_block()].value] = Prefix(log, (block + 1) * kBlockTokens);
-    }
-    if (computed % kBlockTokens == 0) return;
-    held_[OpenSlot(spec, computed).value] = Prefix(log, computed);
-  }
-
- private:
-  static std::vector<TokenId> Prefix(std::span<const TokenId> log, uint32_t tokens) {
-    return {log.begin(), log.begin() + tokens};
-  }
-  SlotId OpenSlot(const SequenceSpec& spec, uint32_t computed) const {
-    return fidelity_ == Fidelity::kExact ? spec.slots[computed / kBlockTokens * 2] : spec.open[0];
-  }
-
-  Fidelity fidelity_;
-  std::map<uint32_t, std::vector<TokenId>> held_;
 };
 
 // Rewinds the log, makes it a fork of another's, or neither; then it grows.
@@ -227,43 +186,94 @@ void ChangeLog(Memory& memory, std::vector<Agent>& agents, Agent& agent, std::mt
   }
 }
 
+constexpr uint32_t kChunkTokens = 48;
+constexpr BlockLayout kWindowed{.full_slots = 1, .window_slots = 2, .window_tokens = 70,
+                                .ring_blocks = (70 + kChunkTokens + 64) / 32};
+
 // Random sessions against a model of what each slot holds: a reused slot always holds exactly the
-// tokens it is reused for, and no slot is ever lost.
+// tokens it is reused for, none is written over while it is seen, and no slot is ever lost.
 TEST_P(KvLeaseTest, NeverReusesASlotForTokensItDoesNotHold) {
   constexpr uint32_t kSeed = 77;
   SCOPED_TRACE(kSeed);
-  std::mt19937 random(kSeed);
-  constexpr uint32_t kSlots = 40;
-  Memory memory(kSlots);
-  std::vector<Agent> agents(5);
-  for (Agent& agent : agents) memory.idle_tails.push_back(&agent.tail);
-  SlotContents contents(GetParam());
-  int leased = 0;
+  for (const BlockLayout& layout : {BlockLayout{}, kWindowed}) {
+    std::mt19937 random(kSeed);
+    const uint32_t slots = 40 * layout.slots();
+    Memory memory(slots, layout);
+    std::vector<Agent> agents(5);
+    for (Agent& agent : agents) memory.idle_tails.push_back(&agent.tail);
+    SlotContents contents(layout, kChunkTokens);
+    int leased = 0;
+    uint64_t reused = 0;
 
-  for (int step = 0; step < 4000; ++step) {
-    Agent& agent = agents[random() % agents.size()];
-    ChangeLog(memory, agents, agent, random);
-    const auto total = static_cast<uint32_t>(agent.log.size() + random() % 40);
-    auto lease = memory.Acquire(agent.log, total, &agent.tail, GetParam());
-    if (!lease) continue;
-    ++leased;
+    for (int step = 0; step < 4000; ++step) {
+      Agent& agent = agents[random() % agents.size()];
+      ChangeLog(memory, agents, agent, random);
+      const auto total = static_cast<uint32_t>(agent.log.size() + random() % 300);
+      auto lease = memory.Acquire(agent.log, total, &agent.tail, GetParam());
+      if (!lease) continue;
+      ++leased;
+      SequenceSpec spec;
+      memory.leaser.FillSpec(*lease, &spec);
+      ASSERT_EQ(spec.slots.size(),
+                (total + kBlockTokens - 1) / kBlockTokens * contents.PerBlock(spec));
+      ASSERT_LT(spec.computed, agent.log.size());
+      ASSERT_LE(lease->slots_taken(), memory.leaser.SlotsNeeded(total, GetParam()));
+      reused += spec.computed;
+      // What is generated is part of the log afterwards, but for what a cut takes off again.
+      std::vector<TokenId> said = agent.log;
+      for (uint32_t i = random() % (total - agent.log.size() + 1); i > 0; --i) {
+        said.push_back(static_cast<TokenId>(random() % 2));
+      }
+      ASSERT_NO_FATAL_FAILURE(contents.CheckReuse(spec, said)) << "step " << step;
+      // A cancel may cut the computing short.
+      const auto computed =
+          static_cast<uint32_t>(spec.computed + random() % (said.size() - spec.computed + 1));
+      ASSERT_NO_FATAL_FAILURE(contents.Compute(spec, said, computed)) << "step " << step;
+      uint32_t kept = computed;
+      if (random() % 8 == 0) {
+        kept = std::max(spec.computed / kBlockTokens * kBlockTokens,
+                        KvLeaser::Keepable(computed, random() % (computed + 1)));
+      }
+      agent.log.assign(said.begin(), said.begin() + std::max<size_t>(kept, 1));
+      const std::vector<BlockKey> keys = memory.leaser.Settle(
+          std::move(*lease), std::span(agent.log).first(kept), computed, &agent.tail);
+      const uint32_t seen = layout.FirstSeen(static_cast<uint32_t>(keys.size()));
+      for (uint32_t i = 0; i < seen && random() % 2 == 0; ++i) memory.index.LoosenWindow(keys[i]);
+    }
+    EXPECT_GT(leased, 1000);
+    EXPECT_GT(reused, 50'000u);
+    for (Agent& agent : agents) memory.leaser.ReleaseTail(&agent.tail);
+    while (memory.index.EvictColdest()) {
+    }
+    EXPECT_EQ(memory.pool.slots_free(), slots);
+    EXPECT_EQ(memory.index.slots_cached(), 0u);
+  }
+}
+
+// A turn that needs all of memory gets it, whatever windows its own blocks still have.
+TEST_P(KvLeaseTest, ALongSessionWithWindowsFitsWhereItsLayoutSaysSo) {
+  OpenBlock tail;
+  std::vector<TokenId> log;
+  const uint32_t most = 900;
+  const uint32_t slots = Memory(1, kWindowed).leaser.SlotsNeeded(most, GetParam());
+  EXPECT_LT(slots, Memory(1, {.full_slots = 3}).leaser.SlotsNeeded(most, GetParam()));
+  Memory memory(slots, kWindowed);
+  memory.idle_tails.push_back(&tail);
+  SlotContents contents(kWindowed, kChunkTokens);
+  while (log.size() < most) {
+    const auto more = Tokens(std::min<size_t>(37, most - log.size()), static_cast<TokenId>(log.size()));
+    log.insert(log.end(), more.begin(), more.end());
+    const auto total = static_cast<uint32_t>(log.size());
+    auto lease = memory.Acquire(log, total, &tail, GetParam());
+    ASSERT_TRUE(lease.has_value()) << log.size();
+    EXPECT_GE(lease->computed + 37 + kBlockTokens, log.size()) << "it is gone on from";
     SequenceSpec spec;
     memory.leaser.FillSpec(*lease, &spec);
-    ASSERT_EQ(spec.slots.size(),
-              (total + kBlockTokens - 1) / kBlockTokens * contents.per_block());
-    ASSERT_LT(spec.computed, agent.log.size());
-    ASSERT_NO_FATAL_FAILURE(contents.Check(spec, agent.log)) << "step " << step;
-    // A cancel may cut the computing short.
-    const auto computed = static_cast<uint32_t>(
-        spec.computed + random() % (agent.log.size() - spec.computed + 1));
-    contents.Write(spec, agent.log, computed);
-    memory.leaser.Settle(std::move(*lease), std::span(agent.log).first(computed), &agent.tail);
+    ASSERT_NO_FATAL_FAILURE(contents.CheckReuse(spec, log));
+    ASSERT_NO_FATAL_FAILURE(contents.Compute(spec, log, total));
+    memory.leaser.Settle(std::move(*lease), log, total, &tail);
   }
-  EXPECT_GT(leased, 1000);
-  for (Agent& agent : agents) memory.leaser.ReleaseTail(&agent.tail);
-  while (memory.index.EvictColdest()) {
-  }
-  EXPECT_EQ(memory.pool.slots_free(), kSlots);
+  memory.leaser.ReleaseTail(&tail);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fidelities, KvLeaseTest,

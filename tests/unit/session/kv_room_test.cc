@@ -27,7 +27,7 @@ uint32_t TotalTokens(Fidelity fidelity) {
 class KvRoomTest : public testing::TestWithParam<Fidelity> {
  protected:
   KvRoomTest()
-      : pool_(8), index_(pool_), router_({}, {}), leaser_(pool_, index_, [this] {
+      : pool_(8), index_(pool_), router_({}, {}), leaser_({}, pool_, index_, [this] {
           Session* coldest = router_.ColdestTail(nullptr);
           if (coldest != nullptr) leaser_.ReleaseTail(&coldest->tail);
           return coldest != nullptr;
@@ -43,7 +43,7 @@ class KvRoomTest : public testing::TestWithParam<Fidelity> {
     const auto log = Tokens(count, first);
     auto lease = Acquire(log, static_cast<uint32_t>(count), session);
     ASSERT_TRUE(lease.has_value());
-    leaser_.Settle(std::move(*lease), log, &session.tail);
+    leaser_.Settle(std::move(*lease), log, static_cast<uint32_t>(log.size()), &session.tail);
     ASSERT_FALSE(session.tail.empty());
   }
 
@@ -54,7 +54,7 @@ class KvRoomTest : public testing::TestWithParam<Fidelity> {
 };
 
 TEST_P(KvRoomTest, GivesUpItsOwnTailWhenTheTurnNeedsAllMemory) {
-  ASSERT_EQ(KvLeaser::SlotsNeeded(TotalTokens(GetParam()), GetParam()), pool_.slots_total());
+  ASSERT_EQ(leaser_.SlotsNeeded(TotalTokens(GetParam()), GetParam()), pool_.slots_total());
   Session& session = NewSession();
   LeaveTail(session, 50, 0);
   const auto next = Tokens(55);
@@ -63,7 +63,7 @@ TEST_P(KvRoomTest, GivesUpItsOwnTailWhenTheTurnNeedsAllMemory) {
 
   ASSERT_TRUE(lease.has_value()) << "it would wait for itself";
   EXPECT_EQ(lease->computed, 32u) << "the sealed block is kept";
-  leaser_.Settle(std::move(*lease), next, &session.tail);
+  leaser_.Settle(std::move(*lease), next, static_cast<uint32_t>(next.size()), &session.tail);
 }
 
 TEST_P(KvRoomTest, TakesTheTailOfAnotherTurnThatWaits) {
@@ -77,7 +77,7 @@ TEST_P(KvRoomTest, TakesTheTailOfAnotherTurnThatWaits) {
 
   ASSERT_TRUE(lease.has_value()) << "two turns would wait for each other";
   EXPECT_TRUE(waiting.tail.empty());
-  leaser_.Settle(std::move(*lease), next, &session.tail);
+  leaser_.Settle(std::move(*lease), next, static_cast<uint32_t>(next.size()), &session.tail);
 }
 
 TEST_P(KvRoomTest, TakesTheTailsOfIdleSessionsFirst) {
@@ -103,7 +103,7 @@ TEST_P(KvRoomTest, KeepsItsTailWhileARunningTurnHoldsTheRoom) {
   EXPECT_FALSE(Acquire(next, TotalTokens(GetParam()), session).has_value());
 
   EXPECT_FALSE(session.tail.empty());
-  leaser_.Settle(std::move(*held), other, &running.tail);
+  leaser_.Settle(std::move(*held), other, static_cast<uint32_t>(other.size()), &running.tail);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fidelities, KvRoomTest,
