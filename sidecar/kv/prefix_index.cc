@@ -192,8 +192,9 @@ bool PrefixIndex::IsListed(const Block& block) const {
 
 // Slots that evicting the block, or its loose windows, would free.
 uint32_t PrefixIndex::Evictable(const Block& block) const {
-  if (block.pins == 0) return block.slots.has_windows() ? block.slots.count : block.slots.window_from;
-  return block.is_loose ? block.slots.window_count() : 0;
+  const BlockSlots& slots = block.slots;
+  if (block.pins == 0) return slots.has_windows() ? slots.count : slots.window_from;
+  return block.is_loose ? slots.window_count() : 0;
 }
 
 void PrefixIndex::AddWarmest(List* list, Handle handle) {

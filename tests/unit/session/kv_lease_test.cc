@@ -261,7 +261,8 @@ TEST_P(KvLeaseTest, ALongSessionWithWindowsFitsWhereItsLayoutSaysSo) {
   memory.idle_tails.push_back(&tail);
   SlotContents contents(kWindowed, kChunkTokens);
   while (log.size() < most) {
-    const auto more = Tokens(std::min<size_t>(37, most - log.size()), static_cast<TokenId>(log.size()));
+    const auto more =
+        Tokens(std::min<size_t>(37, most - log.size()), static_cast<TokenId>(log.size()));
     log.insert(log.end(), more.begin(), more.end());
     const auto total = static_cast<uint32_t>(log.size());
     auto lease = memory.Acquire(log, total, &tail, GetParam());
