@@ -8,6 +8,10 @@
 #include <cmath>
 #include <optional>
 #include <span>
+#include <vector>
+
+#include "base/edit_distance.h"
+#include "base/printable_text.h"
 
 namespace kairos {
 namespace {
@@ -58,6 +62,26 @@ constexpr Assertion kAssertions[] = {
     {"disallow", Draft::k4, Draft::k4, false},
     {"extends", Draft::k4, Draft::k4, false},
 };
+
+constexpr std::string_view kAlwaysAssert[] = {
+    "type", "enum", "allOf", "anyOf", "oneOf", "not", "items", "minItems", "maxItems",
+    "uniqueItems", "properties", "additionalProperties", "patternProperties", "required",
+    "minProperties", "maxProperties", "minLength", "maxLength", "pattern", "format",
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
+// Words of other languages of schemas that are near to one above.
+constexpr std::string_view kSayNothing[] = {"optional", "requires", "patterns", "formats",
+                                            "multiple"};
+
+std::vector<std::string_view> AssertingKeywords() {
+  std::vector<std::string_view> keywords(std::begin(kAlwaysAssert), std::end(kAlwaysAssert));
+  for (const Assertion& one : kAssertions) {
+    if (one.known) keywords.push_back(one.keyword);
+  }
+  return keywords;
+}
+
+constexpr size_t kSlipsFrom = 7;  // letters of a keyword
+constexpr size_t kSlipsMax = 2;
 
 // What a $ref until draft-07 does not ignore: what only names or holds, and so may be pointed at.
 constexpr std::string_view kBesideReference[] = {"$ref", "$schema", "$id", "id", "definitions",
@@ -286,12 +310,7 @@ SchemaPart SchemaPartOf(std::string_view keyword) {
 }
 
 bool Asserts(std::string_view keyword) {
-  constexpr std::string_view kAlways[] = {
-      "type", "enum", "allOf", "anyOf", "oneOf", "not", "items", "minItems", "maxItems",
-      "uniqueItems", "properties", "additionalProperties", "patternProperties", "required",
-      "minProperties", "maxProperties", "minLength", "maxLength", "pattern", "format",
-      "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
-  return IsOneOf(keyword, kAlways) ||
+  return IsOneOf(keyword, kAlwaysAssert) ||
          std::any_of(std::begin(kAssertions), std::end(kAssertions),
                      [&](const Assertion& one) { return one.keyword == keyword; });
 }
@@ -309,6 +328,34 @@ std::string FragmentText(std::string_view fragment) {
   return plain;
 }
 
-std::string ReadInItsDraft(SchemaJson* schema) { return DraftReader().Read(schema); }
+std::string MisspeltKeyword(const SchemaJson& schema) {
+  for (const auto& [keyword, value] : schema.items()) {
+    if (Asserts(keyword) || IsOneOf(keyword, kSayNothing)) continue;
+    for (const std::string_view meant : AssertingKeywords()) {
+      // Short words are near to many others that are meant as they stand.
+      if (meant.size() < kSlipsFrom ||
+          EditDistance(std::string_view(keyword).substr(0, 100), meant) > kSlipsMax) {
+        continue;
+      }
+      return fmt::format("{}: no keyword; did you mean {}?", Printable(keyword), meant);
+    }
+  }
+  std::string fault;
+  for (const auto& [keyword, value] : schema.items()) {
+    // What stands under other words may be anything.
+    if (!Asserts(keyword) && keyword != "$defs" && keyword != "definitions") continue;
+    EachSubschema(SchemaJson{{keyword, value}}, [&fault](const SchemaJson& part) {
+      fault = MisspeltKeyword(part);
+      return fault.empty();
+    });
+    if (!fault.empty()) break;
+  }
+  return fault;
+}
+
+std::string ReadInItsDraft(SchemaJson* schema) {
+  std::string fault = MisspeltKeyword(*schema);
+  return fault.empty() ? DraftReader().Read(schema) : fault;
+}
 
 }  // namespace kairos

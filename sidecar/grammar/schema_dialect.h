@@ -26,6 +26,10 @@ SchemaPart SchemaPartOf(std::string_view keyword);
 // Whether it says what a value must be, in any draft.
 bool Asserts(std::string_view keyword);
 
+// Empty, or a keyword that seems to be a slip for one that asserts something: a draft would pass it
+// over, and the client would get what it meant to rule out. `schema` is an object.
+std::string MisspeltKeyword(const SchemaJson& schema);
+
 // The fragment of a reference, less its escapes: "/a b" of "/a%20b".
 std::string FragmentText(std::string_view fragment);
 
@@ -61,7 +65,7 @@ bool EachSubschema(Json& schema, const Visit& visit) {
 //  - additionalItems stands directly behind a list of items, or nowhere;
 //  - keywords that assert nothing, as they are used, are gone;
 //  - counts are integers, also where they were written as 2.0.
-// Refused are keywords that assert something in other drafts only, unknown drafts, two drafts in
+// Refused are misspelt keywords, keywords that assert something in other drafts only, unknown drafts, two drafts in
 // one schema, and references for which the grammar library would take another target.
 // `schema` is an object.
 std::string ReadInItsDraft(SchemaJson* schema);

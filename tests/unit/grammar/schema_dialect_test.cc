@@ -73,6 +73,13 @@ TEST(SchemaDialect, WhatAnotherDraftAssertsIsRefusedByName) {
       {k7, R"({"prefixItems": [{}]})", "prefixItems: says nothing in draft-07"},
       {k7, R"({"unevaluatedItems": false})", "unevaluatedItems: says nothing in draft-07"},
       {k4, R"({"properties": {"a": {"const": 1}}})", "const: says nothing in draft-04"},
+      {nullptr, R"({"type": "string", "maxLenght": 3})",
+       "maxLenght: no keyword; did you mean maxLength?"},
+      {nullptr, R"({"propertis": {"a": {}}})", "propertis: no keyword; did you mean properties?"},
+      {k7, R"({"properties": {"a": {"minimun": 1}}})",
+       "minimun: no keyword; did you mean minimum?"},
+      {nullptr, R"({"$defs": {"a": {"require": ["b"]}}})",
+       "require: no keyword; did you mean required?"},
       {k4, R"({"divisibleBy": 2})", "divisibleBy: a keyword of draft-03 alone"},
       {"http://json-schema.org/draft-03/schema#", "{}", "$schema: \"http://json-schema.org/draft-"},
       {k7, R"({"items": {"$schema": "https://json-schema.org/draft/2020-12/schema"}})",
@@ -87,6 +94,16 @@ TEST(SchemaDialect, WhatAnotherDraftAssertsIsRefusedByName) {
     SchemaJson schema = Named(one.draft, one.schema);
     const std::string fault = ReadInItsDraft(&schema);
     EXPECT_NE(fault.find(one.words), std::string::npos) << one.schema << ": " << fault;
+  }
+}
+
+TEST(SchemaDialect, WordsThatAreNoSlipsArePassedOver) {
+  for (const char* text : {R"({"properties": {"maxLenght": {}, "require": {"type": "string"}}})",
+                           R"({"const": {"propertis": 1}, "default": {"minimun": 1}})",
+                           R"({"x-order": 3, "example": 1, "nullable": true, "optional": true})",
+                           R"({"discriminator": {"propertyName": "a"}, "enumNames": ["b"]})"}) {
+    SchemaJson schema = SchemaJson::parse(text);
+    EXPECT_EQ(ReadInItsDraft(&schema), "") << text;
   }
 }
 
