@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine is driven as the daemon drives it (Submit, DoWork, PollEvent), so that batching,
-// sampling and events are in its times; llama.cpp is timed without sampling. Each repetition of a
-// case runs both, one after the other.
+// The engine is driven as the daemon drives it (engine_driver.h), so that batching, sampling and
+// events are in its times; llama.cpp is timed without sampling. Each repetition of a case runs
+// both, one after the other.
 #include "bench/engine_bench.h"
 
 #include <algorithm>
@@ -14,10 +14,12 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "bench/engine_driver.h"
 #include "bench/json_line.h"
 #include "bench/machine_limits.h"
 #include "bench/quantiles.h"
 #include "bench/sequence_slots.h"
+#include "bench/stolen_core_bench.h"
 #include "bench/svg_plot.h"
 #include "sidecar/engine/engine.h"
 #include "sidecar/engine/kv_arena.h"
@@ -48,8 +50,9 @@ class EngineBench {
     options_.shared = 300;
   }
 
-  int Run() {
+  int Run(BusyNeighbour* neighbour) {
     if (!Prepare()) return 1;
+    if (neighbour != nullptr) return StolenCore(*neighbour);
     if (!options_.peer.name.empty() &&
         !peer_.Start(options_.peer, ModelFile(options_.model), options_.threads, 4608)) {
       return 1;
@@ -79,48 +82,12 @@ class EngineBench {
       return false;
     }
     arena_ = arena.Take();
+    driver_ = std::make_unique<EngineDriver>(*model_, *arena_);
     return OpenEngine(0);
   }
 
   bool OpenEngine(uint64_t step_budget_ns) {
-    EngineOptions options;
-    options.threads = options_.threads;
-    options.step_budget_ns = step_budget_ns;
-    auto engine = Engine::Create(*model_, *arena_, options);
-    if (!engine.ok()) {
-      std::fprintf(stderr, "kairos-bench engine: %s\n", engine.status().message());
-      return false;
-    }
-    engine_ = engine.Take();
-    return true;
-  }
-
-  TokenId NextToken() {
-    random_ = random_ * 6364136223846793005ull + 1442695040888963407ull;
-    const uint32_t vocabulary = model_->parameters().vocabulary;
-    return static_cast<TokenId>((random_ >> 33) % vocabulary);
-  }
-
-  SequenceSpec Spec(uint32_t tokens, uint32_t new_tokens, uint32_t* next_slot) {
-    SequenceSpec spec;
-    spec.id = SequenceId{++next_id_};
-    for (uint32_t i = 0; i < tokens; ++i) spec.tokens.push_back(NextToken());
-    spec.max_new_tokens = new_tokens;
-    spec.sampling.ignore_eos = true;
-    *next_slot = TakeSlots(model_->kv_geometry(), tokens + new_tokens, *next_slot, &spec);
-    return spec;
-  }
-
-  // Steps until `tokens` sampled tokens were seen; false when the engine has no work.
-  bool StepUntil(uint32_t tokens) {
-    uint32_t seen = 0;
-    while (seen < tokens) {
-      if (!engine_->DoWork(MonotonicNs())) return false;
-      while (auto event = engine_->PollEvent()) {
-        if (event->kind == EngineEvent::Kind::kToken) ++seen;
-      }
-    }
-    return true;
+    return driver_->Open(options_.threads, step_budget_ns);
   }
 
   // ---- Limits -----------------------------------------------------------------------------------
@@ -173,6 +140,18 @@ class EngineBench {
 
   // ---- Cases ------------------------------------------------------------------------------------
 
+  int StolenCore(BusyNeighbour& neighbour) {
+    StolenCoreOptions stolen;
+    stolen.threads = options_.threads;
+    stolen.repetitions = options_.repetitions;
+    stolen.json = options_.json;
+    if (options_.quick) {
+      stolen.prompt = 40;
+      stolen.steps = 8;
+    }
+    return RunStolenCoreBench(stolen, *model_, *arena_, neighbour);
+  }
+
   // Adds the rate of `tokens` in the peer's time; false when the peer failed.
   bool AskPeer(const nlohmann::json& question, double tokens, std::vector<double>* rates) {
     const nlohmann::json answer = peer_.Ask(question);
@@ -187,11 +166,11 @@ class EngineBench {
     // The first round warms both up.
     for (uint32_t i = 0; i <= options_.repetitions; ++i) {
       uint32_t next_slot = 0;
-      SequenceSpec spec = Spec(tokens, 1, &next_slot);
+      SequenceSpec spec = driver_->Spec(tokens, 1, &next_slot);
       const uint64_t begin = MonotonicNs();
-      if (!engine_->Submit(std::move(spec)) || !StepUntil(1)) return Failed("prefill");
+      if (!driver_->Submit(std::move(spec)) || !driver_->StepUntil(1)) return Failed("prefill");
       const double seconds = Seconds(begin);
-      Drain();
+      driver_->Drain();
       if (i > 0) ours.push_back(tokens / seconds);
       if (peer_.running() && !AskPeer({{"do", "prefill"}, {"tokens", tokens}}, tokens,
                                       i > 0 ? &theirs : nullptr)) {
@@ -214,9 +193,11 @@ class EngineBench {
     const uint32_t new_tokens = 1 + kWarmSteps + steps * options_.repetitions;
     uint32_t next_slot = 0;
     for (uint32_t i = 0; i < batch; ++i) {
-      if (!engine_->Submit(Spec(context, new_tokens, &next_slot))) return Failed("submit");
+      if (!driver_->Submit(driver_->Spec(context, new_tokens, &next_slot))) {
+        return Failed("submit");
+      }
     }
-    if (!StepUntil(batch * (1 + kWarmSteps))) return Failed("decode");
+    if (!driver_->StepUntil(batch * (1 + kWarmSteps))) return Failed("decode");
     if (peer_.running() &&
         (peer_.Ask({{"do", "decode_open"}, {"context", context}, {"batch", batch}}).empty() ||
          !AskPeer({{"do", "decode_run"}, {"steps", kWarmSteps}}, 1, nullptr))) {
@@ -225,14 +206,14 @@ class EngineBench {
     std::vector<double> ours, theirs;
     for (uint32_t i = 0; i < options_.repetitions; ++i) {
       const uint64_t begin = MonotonicNs();
-      if (!StepUntil(batch * steps)) return Failed("decode");
+      if (!driver_->StepUntil(batch * steps)) return Failed("decode");
       ours.push_back(batch * steps / Seconds(begin));
       if (peer_.running() &&
           !AskPeer({{"do", "decode_run"}, {"steps", steps}}, batch * steps, &theirs)) {
         return Failed("peer");
       }
     }
-    Drain();
+    driver_->Drain();
     const uint32_t shown = context == kShortContext ? 0 : context;
     if (batch == 1) AddPoints(&decode_plot_, std::max(context, 64u), ours, theirs);
     if (context == kShortContext && batch == 1) one_ = Median(ours);
@@ -257,15 +238,17 @@ class EngineBench {
     constexpr uint32_t kSessions = 8, kSteps = 16;
     const uint32_t blocks = tokens / kBlockTokens;
     uint32_t next_slot = 0;
-    const SequenceSpec first = Spec(blocks * kBlockTokens + 1, 1, &next_slot);
-    if (!engine_->Submit(SequenceSpec(first)) || !StepUntil(1)) return Failed("shared prefix");
-    Drain();
+    const SequenceSpec first = driver_->Spec(blocks * kBlockTokens + 1, 1, &next_slot);
+    if (!driver_->Submit(SequenceSpec(first)) || !driver_->StepUntil(1)) {
+      return Failed("shared prefix");
+    }
+    driver_->Drain();
     std::vector<double> once, each;
     for (const bool share : {true, false}) {
       for (uint32_t i = 0; i < kSessions; ++i) {
         SequenceSpec spec = first;
-        spec.id = SequenceId{++next_id_};
-        spec.tokens.back() = NextToken();
+        spec.id = driver_->NextId();
+        spec.tokens.back() = driver_->NextToken();
         spec.computed = blocks * kBlockTokens;
         spec.max_new_tokens = 1 + kWarmSteps + kSteps * options_.repetitions;
         spec.slots.resize(blocks * model_->kv_geometry().slots_per_block());
@@ -277,15 +260,15 @@ class EngineBench {
           }
         }
         next_slot = TakeSlots(model_->kv_geometry(), 1 + spec.max_new_tokens, next_slot, &spec);
-        if (!engine_->Submit(std::move(spec))) return Failed("submit");
+        if (!driver_->Submit(std::move(spec))) return Failed("submit");
       }
-      if (!StepUntil(kSessions * (1 + kWarmSteps))) return Failed("shared prefix");
+      if (!driver_->StepUntil(kSessions * (1 + kWarmSteps))) return Failed("shared prefix");
       for (uint32_t i = 0; i < options_.repetitions; ++i) {
         const uint64_t begin = MonotonicNs();
-        if (!StepUntil(kSessions * kSteps)) return Failed("shared prefix");
+        if (!driver_->StepUntil(kSessions * kSteps)) return Failed("shared prefix");
         (share ? once : each).push_back(kSessions * kSteps / Seconds(begin));
       }
-      Drain();
+      driver_->Drain();
     }
     const double ratio = Median(once) / Median(each);
     if (options_.json) {
@@ -314,8 +297,8 @@ class EngineBench {
     std::map<uint64_t, uint64_t> spoke;
     const uint64_t begin = MonotonicNs();
     for (uint32_t step = 0; out->first_ms == 0.0 && (token_of != 0 || step < steps); ++step) {
-      if (!engine_->DoWork(MonotonicNs())) return Failed("arrival");
-      while (auto event = engine_->PollEvent()) {
+      if (!driver_->engine().DoWork(MonotonicNs())) return Failed("arrival");
+      while (auto event = driver_->engine().PollEvent()) {
         if (event->kind != EngineEvent::Kind::kToken) continue;
         const uint64_t id = event->id.value;
         if (id == token_of) out->first_ms = static_cast<double>(event->time_ns - begin) * 1e-6;
@@ -337,22 +320,24 @@ class EngineBench {
       if (!OpenEngine(kStepBudgetNs)) return false;
       uint32_t next_slot = 0;
       Watched alone, with, silent;
-      if (!engine_->Submit(Spec(tokens, 1, &next_slot))) return Failed("submit");
-      if (!Watch(0, 0, next_id_, 0, &alone)) return false;
-      Drain();
+      if (!driver_->Submit(driver_->Spec(tokens, 1, &next_slot))) return Failed("submit");
+      if (!Watch(0, 0, driver_->last_id(), 0, &alone)) return false;
+      driver_->Drain();
       next_slot = 0;
-      const uint64_t first = next_id_ + 1;
+      const uint64_t first = driver_->last_id() + 1;
       for (uint32_t s = 0; s < kDecoding; ++s) {
-        if (!engine_->Submit(Spec(kContext, kTokens, &next_slot))) return Failed("submit");
+        if (!driver_->Submit(driver_->Spec(kContext, kTokens, &next_slot))) {
+          return Failed("submit");
+        }
       }
-      if (!StepUntil(kDecoding * kWarmSteps)) return Failed("arrival");
+      if (!driver_->StepUntil(kDecoding * kWarmSteps)) return Failed("arrival");
       if (!Watch(first, first + kDecoding - 1, 0, kSteps, &silent)) return false;
-      if (!engine_->Submit(Spec(tokens, 1, &next_slot))) return Failed("submit");
-      if (!Watch(first, first + kDecoding - 1, next_id_, 0, &with)) return false;
+      if (!driver_->Submit(driver_->Spec(tokens, 1, &next_slot))) return Failed("submit");
+      if (!Watch(first, first + kDecoding - 1, driver_->last_id(), 0, &with)) return false;
       for (uint64_t id = first; id < first + kDecoding; ++id) {
-        if (!engine_->Cancel(SequenceId{id})) return Failed("cancel");
+        if (!driver_->engine().Cancel(SequenceId{id})) return Failed("cancel");
       }
-      Drain();
+      driver_->Drain();
       gaps.push_back(Quantile(with.gaps_ms, 0.99));
       gaps_alone.push_back(Quantile(silent.gaps_ms, 0.99));
       firsts.push_back(with.first_ms);
@@ -378,12 +363,6 @@ class EngineBench {
     std::printf("%u tokens arrive beside 8 that decode: %s %.1f ms, alone %.1f ms: %.2f times\n",
                 tokens, what, Median(with), Median(alone), ratio);
     std::fflush(stdout);
-  }
-
-  // Steps that are left, and events nobody waits for.
-  void Drain() {
-    while (engine_->DoWork(MonotonicNs()) || engine_->PollEvent()) {
-    }
   }
 
   bool Failed(const char* what) const {
@@ -437,10 +416,8 @@ class EngineBench {
   EngineBenchOptions options_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvArena> arena_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<EngineDriver> driver_;
   PeerProcess peer_;
-  uint64_t next_id_ = 0;
-  uint64_t random_ = 1;
   double read_limit_ = 0.0;
   double product_limit_ = 0.0;
   double one_ = 0.0;
@@ -453,13 +430,15 @@ class EngineBench {
 }  // namespace
 
 int RunEngineBench(const EngineBenchOptions& options) {
+  const auto neighbour =
+      options.stolen_core ? std::make_unique<BusyNeighbour>() : std::unique_ptr<BusyNeighbour>();
   std::string error;
   auto file = GgufFile::Open(ModelFile(options.model), &error);
   const KernelTable* kernels = ChooseKernels();
   if (kernels == nullptr) error = "KAIROS_KERNELS names a tier that this machine lacks";
   if (file.ok() && kernels != nullptr) {
     auto model = Model::Load(**file, *kernels, {}, &error);
-    if (model.ok()) return EngineBench(options, model.Take()).Run();
+    if (model.ok()) return EngineBench(options, model.Take()).Run(neighbour.get());
   }
   std::fprintf(stderr, "kairos-bench engine: --model: %s\n", error.c_str());
   return 1;

@@ -20,6 +20,7 @@ struct EngineBenchOptions {
   std::vector<uint32_t> batches = {2, 4, 8, 16, 32};      // sequences of a decode, short context
   uint32_t shared = 4096;   // tokens of a prefix that 8 sequences share; 0: skip
   uint32_t arrival = 6000;  // tokens of a prompt that arrives while 8 sequences decode; 0: skip
+  bool stolen_core = false;  // instead: speed while another process spins on one core
   std::string plot;         // SVG file to write; empty: none
   bool json = false;
   bool quick = false;  // small inputs, once: proves that it works, measures nothing

@@ -8,6 +8,7 @@
 
 #include "bench/engine_bench.h"
 #include "bench/grammar_bench.h"
+#include "bench/kernel_bench.h"
 #include "bench/neighbours_bench.h"
 #include "bench/peer_process.h"
 #include "bench/ring_bench.h"
@@ -104,6 +105,9 @@ CLI::App* AddEngine(CLI::App* app, kairos::EngineBenchOptions* engine) {
       ->add_option("--arrival", engine->arrival,
                    "tokens of a prompt that arrives while 8 decode, default 6000; 0: skip")
       ->check(CLI::Range(0, 16384));
+  command->add_flag("--stolen-core", engine->stolen_core,
+                    "instead of all this: with one thread, with all, and with all while another "
+                    "process spins on one core");
   command->add_option("--plot", engine->plot,
                       "SVG file of throughput by tokens, ours and the peer's");
   command->add_flag("--json", engine->json, "JSON lines on stdout");
@@ -125,6 +129,20 @@ CLI::App* AddGrammar(CLI::App* app, kairos::GrammarBenchOptions* grammar) {
       ->check(CLI::Range(1, 1000));
   command->add_flag("--json", grammar->json, "JSON lines on stdout");
   command->add_flag("--quick", grammar->quick, "little, as a test of the bench itself");
+  return command;
+}
+
+CLI::App* AddKernels(CLI::App* app, kairos::KernelBenchOptions* kernels) {
+  CLI::App* command =
+      app->add_subcommand("kernels", "speed of the arithmetic on one core, without a model");
+  command->add_option("--cases", kernels->cases,
+                      "regular expression of names, as matmul/qkv/4; default all");
+  command->add_option("--repetitions", kernels->repetitions, "of each case, default 3")
+      ->check(CLI::Range(1, 100));
+  command->add_option("--seconds", kernels->seconds, "of a repetition, at least; default 0.2")
+      ->check(CLI::Range(0.001, 60.0));
+  command->add_flag("--json", kernels->json, "JSON lines on stdout");
+  command->add_flag("--quick", kernels->quick, "hardly any time, as a test of the bench itself");
   return command;
 }
 
@@ -197,6 +215,9 @@ int main(int argc, char** argv) {
   kairos::EngineBenchOptions engine;
   CLI::App* engine_command = AddEngine(&app, &engine);
 
+  kairos::KernelBenchOptions kernels;
+  CLI::App* kernels_command = AddKernels(&app, &kernels);
+
   kairos::SpeculationBenchOptions speculation;
   CLI::App* speculation_command = AddSpeculation(&app, &speculation);
 
@@ -223,6 +244,7 @@ int main(int argc, char** argv) {
     if (!MayRun(grammar.quick, &grammar.model)) return kSkipped;
     return kairos::RunGrammarBench(grammar);
   }
+  if (kernels_command->parsed()) return kairos::RunKernelBench(kernels);
   if (speculation_command->parsed()) return kairos::RunSpeculationBench(speculation);
   if (engine_command->parsed()) {
     if (!MayRun(engine.quick, &engine.model)) return kSkipped;

@@ -112,9 +112,10 @@ std::string OneModelFigures(const nlohmann::ordered_json& model) {
     if (name.ends_with("_bytes") && value.is_number()) text = BytesText(value.get<double>());
     if (name.ends_with("_tokens") && value.is_number()) text += " tokens";
     if (value.is_object()) {
+      const char* between = name.ends_with("_by_threads") ? " with " : " ";
       text.clear();
-      for (const auto& [type, count] : value.items()) {
-        text += (text.empty() ? "" : ", ") + count.dump() + " " + type;
+      for (const auto& [of, count] : value.items()) {
+        text += (text.empty() ? "" : ", ") + count.dump() + between + of;
       }
     }
     AddFigure(&out, Printable(name).c_str(), text, kWideColumn);

@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <thread>
 
 #include "base/log.h"
 #include "base/printable_text.h"
@@ -47,10 +46,7 @@ DaemonOptions OptionsOf(const Config& config) {
     options.ingress.start_position = std::strtoull(start, nullptr, 10) & ~(kFrameAlign - 1);
   }
 #endif
-  const unsigned processors = std::thread::hardware_concurrency();
-  options.engine.threads = config.engine_threads != 0
-                               ? static_cast<uint32_t>(config.engine_threads)
-                               : (processors == 0 ? 1 : processors);
+  options.engine.threads = static_cast<uint32_t>(config.engine_threads);
   options.engine.sequences_max = static_cast<uint32_t>(config.engine_sequences_max);
   options.engine.chunk_tokens_max = static_cast<uint32_t>(config.engine_chunk_tokens_max);
   options.engine.step_budget_ns = config.engine_step_budget_ms * 1'000'000;

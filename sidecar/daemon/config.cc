@@ -87,7 +87,7 @@ const Key kKeys[] = {
      Reload::kYes,
      "versions kept of each session"},
     {"engine.threads", Kind::kCount, &Config::engine_threads, "0", 0, 1024, "", Reload::kNo,
-     "compute threads; 0: one for each processor"},
+     "compute threads; 0: as many as decode fastest, measured at the start"},
     {"engine.step_budget", Kind::kDurationMs, &Config::engine_step_budget_ms, "50ms", 0, 10'000,
      "", Reload::kNo,
      "target time of one step; bounds cancel and time between tokens; 0: none"},

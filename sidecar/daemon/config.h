@@ -38,7 +38,7 @@ struct Config {
   std::string catalog_durability;
   uint64_t catalog_bytes_max = 0;
   uint64_t catalog_versions_max = 0;
-  uint64_t engine_threads = 0;       // 0: as many as there are processors
+  uint64_t engine_threads = 0;       // 0: as measured
   uint64_t engine_step_budget_ms = 0;
   uint64_t engine_draft_tokens_max = 0;
   uint64_t engine_chunk_tokens_max = 0;

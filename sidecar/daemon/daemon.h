@@ -24,7 +24,7 @@ struct DaemonOptions {
   std::string metrics_listen;    // "127.0.0.1:9464"; empty: none
   uint64_t drain_timeout_ms = 10'000;
   IngressOptions ingress;
-  EngineOptions engine;
+  EngineOptions engine;  // `threads` 0: measured for each model
   CatalogOptions catalog;
   TurnLimits turns;
   RouterLimits router;

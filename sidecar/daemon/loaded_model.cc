@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "sidecar/chat/fallback_format.h"
 #include "sidecar/daemon/model_text.h"
+#include "sidecar/device/device.h"
 #include "sidecar/model/gguf.h"
 #include "sidecar/preflight/host_checks.h"
 
@@ -45,7 +46,7 @@ int LoadedModel::Load(const EngineOptions& options, bool is_default, const Progr
   if (const int code = OpenEngine(options, error); code != 0) return code;
   json_ = ModelJson(*file_, *model_,
                     {place_.name, is_default, ResolveModelPath(place_.path), built_in_format_,
-                     format_->name, arena_->slots(), arena_->slot_bytes()});
+                     format_->name, arena_->slots(), arena_->slot_bytes(), threads_, timings_});
   file_.reset();
   return 0;
 }
@@ -107,6 +108,8 @@ int LoadedModel::OpenEngine(EngineOptions options, std::string* error) {
   }
   arena_ = arena.Take();
   kv_layout_ = KvBlockLayout(arena_->geometry(), options.chunk_tokens_max);
+  if (options.threads == 0) options.threads = MeasuredThreads();
+  threads_ = options.threads;
   Result<std::unique_ptr<Engine>> made = Engine::Create(*model_, *arena_, options);
   if (!made.ok()) {
     *error = made.status().message();
@@ -116,6 +119,20 @@ int LoadedModel::OpenEngine(EngineOptions options, std::string* error) {
   LogInfo("daemon", "kv_reserved model={} slots={} slot_bytes={}", place_.name, *slots,
           arena_->slot_bytes());
   return 0;
+}
+
+uint32_t LoadedModel::MeasuredThreads() {
+  const uint32_t cores = HostDevice().properties().compute_units;
+  timings_ = MeasureThreads(*model_, *arena_, cores);
+  const uint32_t threads = ChooseThreads(timings_);
+  std::string figures;
+  for (const ThreadTiming& timing : timings_) {
+    figures += fmt::format("{}{}:{}/{}", figures.empty() ? "" : ",", timing.threads,
+                           timing.decode_ns / 1000, timing.prefill_ns / 1000);
+  }
+  LogInfo("daemon", "threads_chosen model={} threads={} cores={} layer_decode_prefill_us={}",
+          place_.name, threads, cores, figures);
+  return threads;
 }
 
 ModelParts LoadedModel::Parts() const {

@@ -15,6 +15,7 @@
 #include "sidecar/engine/engine.h"
 #include "sidecar/engine/kv_arena.h"
 #include "sidecar/engine/models/model.h"
+#include "sidecar/engine/thread_choice.h"
 #include "sidecar/grammar/grammar_compiler.h"
 #include "sidecar/preflight/model_check.h"
 #include "sidecar/session/model_host.h"
@@ -32,7 +33,8 @@ class LoadedModel {
         tokenizer_(std::move(checked.tokenizer)) {}
 
   // Reads the weights, reserves KV memory, makes the engine and starts its workers. 0, or the exit
-  // status with *error in words for people. Blocks for seconds. `options` is the settings' part.
+  // status with *error in words for people. Blocks for seconds. `options` is the settings' part;
+  // without threads, their number is measured.
   int Load(const EngineOptions& options, bool is_default, const Progress& progress,
            std::string* error);
 
@@ -49,6 +51,7 @@ class LoadedModel {
  private:
   int OpenChat(std::string* error);
   int OpenEngine(EngineOptions options, std::string* error);
+  uint32_t MeasuredThreads();
 
   const ModelToServe place_;
   std::unique_ptr<GgufFile> file_;  // until it is loaded
@@ -62,6 +65,8 @@ class LoadedModel {
   std::unique_ptr<GrammarThread> grammar_;
   std::unique_ptr<KvArena> arena_;
   BlockLayout kv_layout_;
+  uint32_t threads_ = 0;
+  std::vector<ThreadTiming> timings_;  // empty: the settings name the threads
   std::unique_ptr<Engine> engine_;
   std::string json_;
   Counter rounds_;

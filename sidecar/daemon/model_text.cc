@@ -18,6 +18,10 @@ std::string ModelJson(const GgufFile& file, const Model& model, const ModelPlace
     weights += tensor.extents[0] * tensor.extents[1] * tensor.extents[2] * tensor.extents[3];
     ++tensors[GgufTypeName(tensor.type)];
   }
+  nlohmann::ordered_json layer_us = nlohmann::ordered_json::object();
+  for (const ThreadTiming& timing : place.timings) {
+    if (timing.decode_ns != 0) layer_us[std::to_string(timing.threads)] = timing.decode_ns / 1000;
+  }
   const HyperParameters& shape = model.parameters();
   const KvGeometry kv = model.kv_geometry();
   const nlohmann::ordered_json json = {
@@ -42,6 +46,9 @@ std::string ModelJson(const GgufFile& file, const Model& model, const ModelPlace
       {"wire_format", place.wire_format},
       {"fingerprint", model.FingerprintHex()},
       {"kernels", model.kernels().name},
+      {"threads", place.threads},
+      {"threads_from", place.timings.empty() ? "settings" : "measured"},
+      {"layer_us_by_threads", layer_us},
       {"weight_bytes", model.weight_bytes()},
       {"kv_bytes", place.kv_slot_bytes * place.kv_slots},
       {"kv_block_bytes", place.kv_slot_bytes * kv.slots_per_block()},

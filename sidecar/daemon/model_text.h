@@ -4,6 +4,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
+
+#include "sidecar/engine/thread_choice.h"
 
 namespace kairos {
 
@@ -18,6 +22,8 @@ struct ModelPlace {
   std::string_view wire_format;  // of its calls and reasoning
   uint32_t kv_slots = 0;
   uint64_t kv_slot_bytes = 0;
+  uint32_t threads = 0;
+  std::vector<ThreadTiming> timings;  // that chose `threads`; empty: the settings did
 };
 
 // One JSON object; names end in their units.

@@ -37,7 +37,7 @@ class DeviceMemory {
 
 struct DeviceProperties {
   std::string name;              // "host"
-  uint32_t compute_units = 0;    // cores this process may run on
+  uint32_t compute_units = 0;    // cores this process may keep busy: its mask and its group's quota
   uint64_t memory_bytes = 0;     // in total, not what is free
   bool host_addressable = true;  // pointers may be dereferenced by the host
 };

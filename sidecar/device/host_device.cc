@@ -4,8 +4,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
+#include "base/control_group.h"
 #include "sidecar/device/device.h"
 
 namespace kairos {
@@ -19,6 +21,11 @@ DeviceProperties ReadProperties() {
   properties.compute_units = 1;
   if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0 && CPU_COUNT(&cpus) > 0) {
     properties.compute_units = static_cast<uint32_t>(CPU_COUNT(&cpus));
+  }
+  // Threads beyond a quota would all be stopped for the rest of each period.
+  const double quota = ReadGroupLimits().processors;
+  if (quota < properties.compute_units) {
+    properties.compute_units = std::max(1u, static_cast<uint32_t>(quota));
   }
   const long pages = sysconf(_SC_PHYS_PAGES);
   const long page_bytes = sysconf(_SC_PAGESIZE);

@@ -68,7 +68,7 @@ Forward::Grid Forward::PlanGrid(uint32_t rows, uint32_t panels, uint32_t panel_m
   grid.rows = rows;
   grid.panels = panels;
   grid.row_blocks = (rows + kRowBlock - 1) / kRowBlock;
-  const uint32_t pieces = pool_.threads() * kPiecesPerWorker;
+  const uint32_t pieces = pool_.active() * kPiecesPerWorker;
   uint32_t step = (panels * grid.row_blocks + pieces - 1) / pieces;
   step = std::clamp(step, panel_multiple, kPanelsOfPieceMax);
   grid.panel_step = step / panel_multiple * panel_multiple;
@@ -214,29 +214,40 @@ void Forward::Head(std::span<const Segment> segments, uint32_t logit_rows) {
   Project(model_.head(), sampled_, logit_rows, logits_.data());
 }
 
-void Forward::Run(std::span<const Segment> segments) {
-  uint32_t rows = 0;
-  uint32_t logit_rows = 0;
+Forward::Rows Forward::Begin(std::span<const Segment> segments) {
+  Rows rows;
   for (const Segment& segment : segments) {
     KAIROS_CHECK(segment.count > 0 && segment.logit_rows <= segment.count);
-    rows += segment.count;
-    logit_rows += segment.logit_rows;
+    rows.all += segment.count;
+    rows.logits += segment.logit_rows;
   }
-  Reserve(rows, logit_rows);
+  Reserve(rows.all, rows.logits);
   attention_.Plan(segments);
   Embed(segments);
-  for (uint32_t i = 0; i < shape_.layers; ++i) {
-    const LayerWeights& layer = model_.layer(i);
-    Norm(rows, layer.attention_norm, layer.qkv);
-    Project(layer.qkv, normed_, rows, qkv_.data());
-    attended_.SetReader(layer.output);
-    attention_.RunLayer(i, qkv_.data(), &attended_);
-    ProjectAndAdd(layer.output, attended_, rows, layer.attention_post_norm);
-    Norm(rows, layer.feed_forward_norm, layer.gate_up);
-    GateUp(layer, rows);
-    ProjectAndAdd(layer.down, gated_, rows, layer.feed_forward_post_norm);
-  }
-  if (logit_rows > 0) Head(segments, logit_rows);
+  return rows;
+}
+
+void Forward::RunLayer(uint32_t index, uint32_t rows) {
+  const LayerWeights& layer = model_.layer(index);
+  Norm(rows, layer.attention_norm, layer.qkv);
+  Project(layer.qkv, normed_, rows, qkv_.data());
+  attended_.SetReader(layer.output);
+  attention_.RunLayer(index, qkv_.data(), &attended_);
+  ProjectAndAdd(layer.output, attended_, rows, layer.attention_post_norm);
+  Norm(rows, layer.feed_forward_norm, layer.gate_up);
+  GateUp(layer, rows);
+  ProjectAndAdd(layer.down, gated_, rows, layer.feed_forward_post_norm);
+}
+
+void Forward::Run(std::span<const Segment> segments) {
+  const Rows rows = Begin(segments);
+  for (uint32_t i = 0; i < shape_.layers; ++i) RunLayer(i, rows.all);
+  if (rows.logits > 0) Head(segments, rows.logits);
+}
+
+void Forward::RunLayers(std::span<const Segment> segments, uint32_t first, uint32_t count) {
+  const Rows rows = Begin(segments);
+  for (uint32_t i = 0; i < count; ++i) RunLayer((first + i) % shape_.layers, rows.all);
 }
 
 }  // namespace kairos

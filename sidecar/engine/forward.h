@@ -23,6 +23,9 @@ class Forward {
 
   // Computes the segments and stores their KV. Tokens are below the vocabulary; slots are valid.
   void Run(std::span<const Segment> segments);
+  // For measuring: the rows through `count` layers from `first` on, the first following the last.
+  // No logits; what is in the segments' slots afterwards means nothing.
+  void RunLayers(std::span<const Segment> segments, uint32_t first, uint32_t count);
   // Logits [vocabulary] of wanted row `index`, in order of segments and tokens; writable, valid
   // until the next Run.
   float* logits(uint32_t index) {
@@ -48,6 +51,13 @@ class Forward {
     Tile tile(uint32_t item) const;
   };
 
+  struct Rows {
+    uint32_t all = 0;
+    uint32_t logits = 0;  // of them, those whose logits are wanted
+  };
+
+  Rows Begin(std::span<const Segment> segments);
+  void RunLayer(uint32_t index, uint32_t rows);
   void Reserve(uint32_t rows, uint32_t logit_rows);
   Grid PlanGrid(uint32_t rows, uint32_t panels, uint32_t panel_multiple) const;
   template <typename Task>

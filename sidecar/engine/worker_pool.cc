@@ -39,7 +39,7 @@ constexpr uint32_t NextOf(uint64_t word) { return static_cast<uint32_t>(word) & 
 
 }  // namespace
 
-WorkerPool::WorkerPool(uint32_t threads) {
+WorkerPool::WorkerPool(uint32_t threads) : active_(threads) {
   KAIROS_CHECK(threads >= 1);
   threads_.reserve(threads - 1);
   for (uint32_t worker = 1; worker < threads; ++worker) {
@@ -53,7 +53,17 @@ WorkerPool::~WorkerPool() {
     stop_.store(true, std::memory_order_seq_cst);
   }
   work_.notify_all();
+  rested_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+}
+
+void WorkerPool::SetActive(uint32_t workers) {
+  KAIROS_CHECK(workers >= 1 && workers <= threads());
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    active_.store(workers, std::memory_order_relaxed);
+  }
+  rested_.notify_all();
 }
 
 bool WorkerPool::HasWork() const {
@@ -64,7 +74,7 @@ bool WorkerPool::HasWork() const {
 bool WorkerPool::ClaimAndRun(uint32_t worker) {
   bool ran = false;
   uint64_t word = claim_.load(std::memory_order_acquire);
-  while (NextOf(word) < ItemsOf(word)) {
+  while (worker < active() && NextOf(word) < ItemsOf(word)) {
     void* context = context_.load(std::memory_order_relaxed);
     const Invoke invoke = invoke_.load(std::memory_order_relaxed);
     if (!claim_.compare_exchange_weak(word, word + 1, std::memory_order_acq_rel,
@@ -83,8 +93,14 @@ bool WorkerPool::ClaimAndRun(uint32_t worker) {
   return ran;
 }
 
+void WorkerPool::Rest(uint32_t worker) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (worker >= active() && !stop_.load(std::memory_order_seq_cst)) rested_.wait(lock);
+}
+
 void WorkerPool::WorkerLoop(uint32_t worker) {
   while (true) {
+    if (worker >= active()) Rest(worker);
     ClaimAndRun(worker);
     if (SpinUntil([this] { return HasWork() || stop_.load(std::memory_order_relaxed); })) {
       if (stop_.load(std::memory_order_seq_cst)) return;
@@ -109,7 +125,7 @@ void WorkerPool::WaitUntilDone() {
 
 void WorkerPool::RunErased(uint32_t items, void* context, Invoke invoke) {
   KAIROS_CHECK(items <= kItemsOfJobMax);
-  if (threads_.empty() || items <= 1) {
+  if (items <= 1 || active() == 1) {
     for (uint32_t item = 0; item < items; ++item) invoke(context, item, 0);
     return;
   }

@@ -25,6 +25,10 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   uint32_t threads() const { return static_cast<uint32_t>(threads_.size()) + 1; }
+  // Workers that take part in jobs, the caller included; the others sleep. Any thread may ask.
+  uint32_t active() const { return active_.load(std::memory_order_relaxed); }
+  // Between jobs, by the caller of Run; 1 <= workers <= threads(). All take part at first.
+  void SetActive(uint32_t workers);
 
   // Calls task(item, worker) once for each item in [0, items) and returns when all are done; what
   // they wrote is then visible to the caller. worker < threads().
@@ -46,6 +50,7 @@ class WorkerPool {
 
   void RunErased(uint32_t items, void* context, Invoke invoke);
   void WorkerLoop(uint32_t worker);
+  void Rest(uint32_t worker);
   bool ClaimAndRun(uint32_t worker);
   bool HasWork() const;
   void WaitUntilDone();
@@ -62,9 +67,13 @@ class WorkerPool {
   alignas(128) std::atomic<uint32_t> sleepers_{0};
   std::atomic<bool> caller_sleeps_{false};
   std::atomic<bool> stop_{false};
+  // Written by the caller before it publishes a job in claim_: who loads that sees this. Under
+  // mutex_, so that no worker misses the change that ends its rest.
+  alignas(128) std::atomic<uint32_t> active_;
   std::mutex mutex_;
   std::condition_variable work_;
   std::condition_variable done_;
+  std::condition_variable rested_;
   std::vector<std::thread> threads_;
 };
 

@@ -65,8 +65,9 @@ bool EachSubschema(Json& schema, const Visit& visit) {
 //  - additionalItems stands directly behind a list of items, or nowhere;
 //  - keywords that assert nothing, as they are used, are gone;
 //  - counts are integers, also where they were written as 2.0.
-// Refused are misspelt keywords, keywords that assert something in other drafts only, unknown drafts, two drafts in
-// one schema, and references for which the grammar library would take another target.
+// Refused are misspelt keywords, keywords that assert something in other drafts only, unknown
+// drafts, two drafts in one schema, and references for which the grammar library would take another
+// target.
 // `schema` is an object.
 std::string ReadInItsDraft(SchemaJson* schema);
 

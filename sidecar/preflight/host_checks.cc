@@ -13,10 +13,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <limits>
 
 #include <fmt/format.h>
 
+#include "base/control_group.h"
 #include "sidecar/engine/kernels/kernel_table.h"
 
 namespace kairos {
@@ -47,24 +47,6 @@ uint64_t MemoryLine(const char* key) {
     std::getline(file, unit);
   }
   return 0;
-}
-
-// The least memory.max of this process's group and those above it (cgroup version 2).
-uint64_t GroupLimit() {
-  uint64_t least = std::numeric_limits<uint64_t>::max();
-  std::ifstream own("/proc/self/cgroup");
-  std::string group;
-  for (std::string line; std::getline(own, line);) {
-    if (line.starts_with("0::")) group = line.substr(3);
-  }
-  for (;;) {
-    std::ifstream file("/sys/fs/cgroup" + group + "/memory.max");
-    uint64_t limit = 0;
-    if (file >> limit) least = std::min(least, limit);
-    const size_t slash = group.rfind('/');
-    if (slash == std::string::npos) return least;
-    group.resize(slash);
-  }
 }
 
 }  // namespace
@@ -158,7 +140,7 @@ Finding CheckIoUring() {
 }
 
 Finding CheckMemory(uint64_t weight_bytes, uint64_t kv_bytes) {
-  const uint64_t total = std::min(MemoryLine("MemTotal:"), GroupLimit());
+  const uint64_t total = std::min(MemoryLine("MemTotal:"), ReadGroupLimits().memory_bytes);
   const uint64_t available = std::min(MemoryLine("MemAvailable:"), total);
   Finding found{"memory", Severity::kOk,
                 fmt::format("the weights take {}, kv.memory up to {}; {} of {} are free",

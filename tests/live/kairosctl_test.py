@@ -212,6 +212,11 @@ class Verbs(Tool):
         self.assertRegex(model["fingerprint"], r"^[0-9a-f]{32}$")
         self.assertEqual(model["kv_bytes"], model["kv_blocks"] * model["kv_block_bytes"])
         self.assertLessEqual(model["kv_bytes"], 256 << 20)
+        cores = len(os.sched_getaffinity(0))
+        self.assertEqual(model["threads_from"], "measured")
+        self.assertIn(model["threads"], range(1, cores + 1))
+        self.assertLessEqual(set(model["layer_us_by_threads"]),
+                             {str(count) for count in range(1, cores + 1)})
         self.assertRegex(self.run_tool("model", "show").stdout, r"(?m)^weight_bytes +[\d.]+ MiB$")
 
     def test_bash_completes_ids_of_sessions(self) -> None:

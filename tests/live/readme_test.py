@@ -69,6 +69,8 @@ EXAMPLES = {
     "tests/crash/kill_rounds.py --help": Runs(),
     "build/release/kairos-bench engine --model smollm2-135m --peer llama-cpp": Runs(
         (("--peer llama-cpp", "--quick"),)),
+    "build/release/kairos-bench engine --model smollm2-135m --stolen-core": QUICK,
+    "build/release/kairos-bench kernels": Runs(((" kernels", " kernels --quick"),)),
     "build/release/kairos-bench ring --model smollm2-135m": QUICK,
     "build/release/kairos-bench neighbours --model smollm2-135m": QUICK,
     "build/release/kairos-bench grammar --schemas FILE.jsonl": Runs(

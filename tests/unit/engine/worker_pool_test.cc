@@ -2,7 +2,9 @@
 #include "sidecar/engine/worker_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <atomic>
 #include <ctime>
 #include <vector>
 
@@ -44,6 +46,50 @@ TEST(WorkerPool, ShowsTheCallerWhatWorkersWroteOverManyShortJobs) {
     pool.Run(7, [&](uint32_t item, uint32_t) { cells[item] += round; });
   }
   for (const uint64_t cell : cells) EXPECT_EQ(cell, 20000ull * 20001 / 2);
+}
+
+TEST(WorkerPool, RunsEveryItemOnceWhileWorkersGoToRestAndComeBack) {
+  WorkerPool pool(4);
+  std::vector<uint64_t> cells(50);
+  for (uint64_t round = 1; round <= 4000; ++round) {
+    pool.SetActive(1 + static_cast<uint32_t>(round / 3 % 4));
+    std::atomic<uint32_t> by_resting{0};
+    pool.Run(50, [&](uint32_t item, uint32_t worker) {
+      ++cells[item];
+      if (worker >= pool.active()) by_resting.fetch_add(1);
+    });
+    ASSERT_EQ(by_resting.load(), 0u) << round;
+  }
+  EXPECT_EQ(cells, std::vector<uint64_t>(50, 4000));
+}
+
+TEST(WorkerPool, HasAsManyWorkersAtItAsAreActive) {
+  constexpr uint64_t kWatchdogNs = 60'000'000'000;
+  WorkerPool pool(4);
+  for (const uint32_t workers : {4u, 2u, 3u, 4u}) {
+    pool.SetActive(1);
+    pool.Run(8, [](uint32_t, uint32_t) {});
+    pool.SetActive(workers);
+    // No item ends before each worker has one.
+    std::atomic<uint32_t> begun{0};
+    const uint64_t begin_ns = MonotonicNs();
+    pool.Run(workers, [&](uint32_t, uint32_t) {
+      begun.fetch_add(1);
+      while (begun.load() < workers && MonotonicNs() - begin_ns < kWatchdogNs) sched_yield();
+    });
+    ASSERT_LT(MonotonicNs() - begin_ns, kWatchdogNs) << workers;
+  }
+}
+
+TEST(WorkerPool, SpendsNoProcessorTimeWhileWorkersRest) {
+  WorkerPool pool(4);
+  pool.SetActive(2);
+  pool.Run(64, [](uint32_t, uint32_t) {});
+  timespec pause{0, 300'000'000};
+  nanosleep(&pause, nullptr);
+  const uint64_t before = ProcessCpuNs();
+  nanosleep(&pause, nullptr);
+  EXPECT_LT(ProcessCpuNs() - before, 30'000'000u);
 }
 
 TEST(WorkerPool, SpendsNoProcessorTimeWhileIdle) {
