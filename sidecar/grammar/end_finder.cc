@@ -2,6 +2,7 @@
 #include "sidecar/grammar/end_finder.h"
 
 #include <iterator>
+#include <utility>
 
 namespace kairos {
 namespace {
@@ -10,93 +11,132 @@ constexpr uint32_t kWatchedTokens = 512;  // of a reply's last
 // Above the way, tokens at which every single one is looked at: by so many may one lengthen it.
 constexpr uint32_t kNearTokens = 64;
 constexpr uint32_t kLookEvery = 16;  // tokens, while they are not near
+constexpr uint32_t kStepsMax = 768;  // of all walks at one token; some take a mask of 5 to 80 us
 
 }  // namespace
 
-// Of the matcher's tokens, the one to go on by.
-std::optional<TokenId> EndFinder::Next(LlgMatcher* matcher, std::span<const uint32_t> mask) const {
-  uint32_t forced[64];
-  if (llg_matcher_compute_ff_tokens(matcher, forced, std::size(forced)) > 0) {
-    return static_cast<TokenId>(forced[0]);
+// Also out of a walk that ran into a limit: the walker is made anew when it is needed again.
+bool EndFinder::GoBack(size_t tokens) {
+  const size_t count = walked_.size() - tokens;
+  walked_.resize(tokens);
+  if (walker_ && !llg_matcher_is_error(walker_.get()) &&
+      (count == 0 || llg_matcher_rollback(walker_.get(), count) == 0)) {
+    return true;
   }
-  return closing_.Choose(mask);
+  walker_.reset();
+  return false;
 }
 
-// From where the walker is; at most a little above `limit`, since no more is of interest.
-uint32_t EndFinder::Walk(uint32_t limit) {
-  uint32_t way = 0;
-  while (way <= limit && !llg_matcher_is_accepting(walker_.get())) {
-    uint32_t tokens[64];
-    int32_t count = llg_matcher_compute_ff_tokens(walker_.get(), tokens, std::size(tokens));
-    if (count <= 0) {
-      if (!ComputeMatcherMask(walker_.get(), walk_mask_)) return limit + 1;
-      const std::optional<TokenId> token = closing_.Choose(walk_mask_);
-      if (!token) return limit + 1;
-      tokens[0] = static_cast<uint32_t>(*token);
-      count = 1;
-    }
+bool EndFinder::Step(TokenId token) {
+  if (steps_left_ == 0) return false;
+  --steps_left_;
+  if (llg_matcher_consume_token(walker_.get(), static_cast<uint32_t>(token)) != 0) return false;
+  walked_.push_back(token);
+  return true;
+}
+
+// From where the walker is. False where that takes more than there is time for.
+bool EndFinder::Follow(std::vector<Choice>* choices) {
+  while (!llg_matcher_is_accepting(walker_.get())) {
+    if (!FitsWith(walked_.size() + 1)) return false;
+    uint32_t forced[64];
+    const int32_t count =
+        llg_matcher_compute_ff_tokens(walker_.get(), forced, std::size(forced));
     for (int32_t i = 0; i < count; ++i) {
-      if (llg_matcher_consume_token(walker_.get(), tokens[i]) != 0) return limit + 1;
-      ++walked_;
-      ++way;
+      if (!Step(static_cast<TokenId>(forced[i]))) return false;
     }
+    if (count > 0) continue;
+    if (!ComputeMatcherMask(walker_.get(), walk_mask_)) return false;
+    const std::optional<TokenId> token = closing_.Choose(walk_mask_);
+    if (!token) return false;
+    if (choices != nullptr) {
+      choices->push_back({walked_.size(), closing_.Others(walk_mask_, *token)});
+    }
+    if (!Step(*token)) return false;
   }
-  return is_prose_ ? way : way + 1;  // the end token
+  return FitsWith(walked_.size());
 }
 
-// The way from `matcher`, or from behind `first`.
-uint32_t EndFinder::Measure(LlgMatcher* matcher, std::optional<TokenId> first, uint32_t limit) {
+// A walk like the last one but for one choice, the earliest first: what comes first decides most.
+bool EndFinder::TryOthers(const std::vector<Choice>& choices) {
+  const Way usual = walked_;
+  size_t same = usual.size();  // tokens that the walker has in common with `usual`
+  for (const Choice& choice : choices) {
+    for (const TokenId other : choice.others) {
+      if (!GoBack(std::min(same, choice.at))) return false;
+      for (size_t i = walked_.size(); i < choice.at; ++i) {
+        if (!Step(usual[i])) return false;
+      }
+      same = choice.at;
+      if (Step(other) && Follow(nullptr)) return true;
+      if (steps_left_ == 0) return false;
+    }
+  }
+  return false;
+}
+
+// A way from `matcher`, or from behind `first`, for which there is time.
+bool EndFinder::Find(LlgMatcher* matcher, std::optional<TokenId> first, Way* way) {
   if (!walker_) {
     walker_.reset(llg_clone_matcher(matcher));
     walk_mask_.resize((llg_matcher_get_mask_byte_size(matcher) + 3) / 4);
   }
-  uint32_t way = limit + 1;
-  walked_ = 0;
-  if (!first) {
-    way = Walk(limit);
-  } else if (llg_matcher_consume_token(walker_.get(), static_cast<uint32_t>(*first)) == 0) {
-    walked_ = 1;
-    way = Walk(limit);
+  walked_.clear();
+  std::vector<Choice> choices;
+  bool found = false;
+  if (!first || Step(*first)) {
+    found = Follow(&choices) || TryOthers(choices);
+    if (found) way->assign(walked_.begin() + (first ? 1 : 0), walked_.end());
   }
-  // A walk that ran into a limit, or a grammar that cannot go back: begun anew when asked again.
-  if (llg_matcher_is_error(walker_.get()) ||
-      (walked_ > 0 && llg_matcher_rollback(walker_.get(), walked_) != 0)) {
-    walker_.reset();
-  }
-  return way;
+  GoBack(0);
+  return found;
 }
 
-void EndFinder::Look(LlgMatcher* matcher, std::span<const uint32_t> mask, uint32_t tokens_left) {
+void EndFinder::Look(LlgMatcher* matcher, uint32_t tokens_left) {
   is_short_ = false;
   tokens_left_ = tokens_left;
-  if (tokens_left > kWatchedTokens) return;
-  const bool is_near = tokens_left <= way_ + kNearTokens && !is_too_late_;
-  if (!is_near && since_ < kLookEvery) return;
-  if (!is_measured_) way_ = Measure(matcher, std::nullopt, tokens_left);
-  is_measured_ = true;
-  since_ = 0;
   tried_.reset();
-  // Where this way leads nowhere in time, the model may still know one.
-  is_too_late_ = way_ > tokens_left;
-  is_short_ = tokens_left <= way_ + kNearTokens && !is_too_late_;
-  if (!is_short_) return;
-  if (llg_matcher_is_accepting(matcher)) {
-    soonest_ = end_ >= 0 ? std::optional<TokenId>(end_) : std::nullopt;
-  } else {
-    soonest_ = Next(matcher, mask);
+  if (tokens_left > kWatchedTokens) return;
+  const bool is_near = tokens_left <= near_ + kNearTokens && !is_too_late_;
+  if (!is_near && since_ < kLookEvery) return;
+  steps_left_ = kStepsMax;
+  since_ = 0;
+  if (!way_ || !FitsWith(way_->size())) {
+    way_.emplace();
+    if (!Find(matcher, std::nullopt, &*way_)) way_.reset();
   }
+  // Where no way leads there in time, the model may still know one.
+  is_too_late_ = !way_;
+  if (!way_) return;
+  near_ = way_->size() + end_tokens_;
+  is_short_ = tokens_left <= near_ + kNearTokens;
 }
 
 bool EndFinder::LeavesTime(LlgMatcher* matcher, TokenId token) {
   tried_ = token;
-  tried_way_ = Measure(matcher, token, tokens_left_);
-  return tried_way_ < tokens_left_;
+  if (!way_->empty() && way_->front() == token) {
+    tried_way_.assign(way_->begin() + 1, way_->end());
+    return true;
+  }
+  if (Find(matcher, token, &tried_way_)) return true;
+  tried_.reset();
+  return false;
+}
+
+std::optional<TokenId> EndFinder::Soonest() const {
+  if (!way_->empty()) return way_->front();
+  return end_ >= 0 ? std::optional<TokenId>(end_) : std::nullopt;
 }
 
 void EndFinder::Consume(TokenId token) {
   if (since_ < kLookEvery) ++since_;
-  is_measured_ = tried_ == token;
-  if (is_measured_) way_ = tried_way_;
+  if (tried_ == token) {
+    way_ = std::exchange(tried_way_, {});
+  } else if (way_ && !way_->empty() && way_->front() == token) {
+    way_->erase(way_->begin());
+  } else {
+    way_.reset();
+  }
   tried_.reset();
   if (walker_ && llg_matcher_consume_token(walker_.get(), static_cast<uint32_t>(token)) != 0) {
     walker_.reset();

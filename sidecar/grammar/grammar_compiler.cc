@@ -38,7 +38,7 @@ class GrammarConstraint final : public TokenConstraint {
   bool ComputeMask(std::span<uint32_t> mask, uint32_t tokens_left) override {
     finder_.Rest();
     if (!ComputeMatcherMask(matcher_.get(), mask)) return false;
-    finder_.Look(matcher_.get(), mask, tokens_left);
+    finder_.Look(matcher_.get(), tokens_left);
     return true;
   }
 

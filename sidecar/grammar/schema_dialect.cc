@@ -344,11 +344,11 @@ std::string MisspeltKeyword(const SchemaJson& schema) {
   for (const auto& [keyword, value] : schema.items()) {
     // What stands under other words may be anything.
     if (!Asserts(keyword) && keyword != "$defs" && keyword != "definitions") continue;
-    EachSubschema(SchemaJson{{keyword, value}}, [&fault](const SchemaJson& part) {
+    const bool is_clean = EachSchemaUnder(keyword, value, [&fault](const SchemaJson& part) {
       fault = MisspeltKeyword(part);
       return fault.empty();
     });
-    if (!fault.empty()) break;
+    if (!is_clean) break;
   }
   return fault;
 }

@@ -33,28 +33,32 @@ std::string MisspeltKeyword(const SchemaJson& schema);
 // The fragment of a reference, less its escapes: "/a b" of "/a%20b".
 std::string FragmentText(std::string_view fragment);
 
-// Calls visit(schema) for every object that stands directly inside `schema` where a schema may.
-// Stops when it returns false, and then returns false. `schema` is an object.
+// Calls visit(schema) for every object that stands directly under the keyword where a schema may.
+// Stops when it returns false, and then returns false.
 template <typename Json, typename Visit>
-bool EachSubschema(Json& schema, const Visit& visit) {
-  const auto visit_all = [&visit](auto&& self, Json& value) -> bool {
-    if (value.is_object()) return visit(value);
-    if (!value.is_array()) return true;
-    for (Json& element : value) {
+bool EachSchemaUnder(std::string_view keyword, Json& value, const Visit& visit) {
+  const auto visit_all = [&visit](auto&& self, Json& part) -> bool {
+    if (part.is_object()) return visit(part);
+    if (!part.is_array()) return true;
+    for (Json& element : part) {
       if (!self(self, element)) return false;
     }
     return true;
   };
+  const SchemaPart part = SchemaPartOf(keyword);
+  if (part == SchemaPart::kData) return true;
+  if (part != SchemaPart::kNamed || !value.is_object()) return visit_all(visit_all, value);
+  for (Json& named : value) {
+    if (!visit_all(visit_all, named)) return false;
+  }
+  return true;
+}
+
+// As above, for all keywords of `schema`, which is an object.
+template <typename Json, typename Visit>
+bool EachSubschema(Json& schema, const Visit& visit) {
   for (auto& [keyword, value] : schema.items()) {
-    const SchemaPart part = SchemaPartOf(keyword);
-    if (part == SchemaPart::kData) continue;
-    if (part == SchemaPart::kNamed && value.is_object()) {
-      for (Json& named : value) {
-        if (!visit_all(visit_all, named)) return false;
-      }
-    } else if (!visit_all(visit_all, value)) {
-      return false;
-    }
+    if (!EachSchemaUnder(keyword, value, visit)) return false;
   }
   return true;
 }

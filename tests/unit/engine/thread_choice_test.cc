@@ -55,8 +55,8 @@ std::vector<float> Logits(const Model& model, KvArena& arena) {
   segment.count = 8;
   segment.logit_rows = 8;
   segment.slots = slots;
-  segment.open[0] = SlotId{2};
-  segment.open[1] = SlotId{3};
+  const SlotId open[2] = {SlotId{2}, SlotId{3}};
+  segment.open = open;
   forward.Run({&segment, 1});
   return {forward.logits(0), forward.logits(7) + model.parameters().vocabulary};
 }

@@ -632,6 +632,42 @@ TEST_F(ReplyGrammarTest, FewTokensDoNotChoose) {
   }
 }
 
+// Where the usual way is too long another may do: of two tools the one that takes less, text in
+// place of a call, a value of an enum in place of a longer one.
+TEST_F(ReplyGrammarTest, WhatCanBeEndedInTimeIsWhateverTheUsualWayIs) {
+  const std::string tools = R"([
+    {"name": "book", "parameters": {"type": "object", "properties": {"n": {"type": "integer"},
+     "note": {"type": "string"}}, "required": ["n", "note"], "additionalProperties": false}},
+    {"name": "noop"}])";
+  const ReplyRules required = Rules(ToolChoice::kRequired);
+  const ReplyRules text =
+      Matching(ConstraintKind::kJsonSchema, R"({"enum": [[1, 2, 3, 4, 5, 6, 7, 8], "b", true]})");
+  const ReplyRules either = Matching(ConstraintKind::kJsonSchema, R"({"type": "boolean"})");
+  struct Case {
+    const ReplyRules* rules;
+    std::string_view tools;
+    std::string shortest;
+  };
+  for (const Case& one : {Case{&required, tools, R"({"name": "noop", "arguments": {}})"},
+                          Case{&text, "", "true"}, Case{&either, tools, "true"}}) {
+    uint32_t least = 4000;
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      const Reply reply = DrawEvenly(*Make(*one.rules, one.tools), seed, 4000);
+      ASSERT_TRUE(reply.ended);
+      if (reply.text.find(one.shortest) != std::string::npos) {
+        least = std::min(least, reply.tokens);
+      }
+    }
+    ASSERT_LT(least, 4000u) << "never said";
+    for (uint32_t limit = least; limit < least + 80; limit += 1 + limit / 16) {
+      for (uint64_t seed = 0; seed < 6; ++seed) {
+        const Reply reply = DrawEvenly(*Make(*one.rules, one.tools), seed, limit);
+        EXPECT_TRUE(reply.ended) << limit << " tokens, " << least << " do: " << reply.text;
+      }
+    }
+  }
+}
+
 // A model that begins no end of its own is asked for one only when it is due.
 TEST_F(ReplyGrammarTest, ATextIsEndedNoEarlierThanItMust) {
   const auto words = Make(Matching(ConstraintKind::kRegex, "[a-z]+"), "");
