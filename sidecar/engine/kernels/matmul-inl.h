@@ -24,11 +24,13 @@ constexpr uint32_t kUnpackedBytes = 640;   // 16 float scales, 16 float offsets,
 // A block adds fma(dot, scale * activation scale) to an output, kParts times over as many columns,
 // and then fma(offset, activation sum) where it has offsets. These say how each layout does it.
 struct HalfScales {
+  static constexpr bool kFromMemory = true;
   static Floats Scales(const uint8_t* block, int part) { return LoadHalfs(block + part * 32); }
   static Floats Offsets(const uint8_t* block) { return LoadHalfs(block + 32); }
 };
 
 struct FloatScales {
+  static constexpr bool kFromMemory = false;
   static constexpr bool kOffsets = true;
   static constexpr int kParts = 1;
   static constexpr uint32_t kBytes = kUnpackedBytes;
@@ -120,7 +122,7 @@ inline void MultiplyBlocks(const uint8_t* blocks, uint32_t groups, const int8_t*
   for (int t = 0; t < T; ++t) rows[t] = x + t * x_stride;
   for (uint32_t b = 0; b < groups; ++b, blocks += Layout::kBytes) {
     // Ahead of the hardware prefetcher, which stops at page ends.
-    if constexpr (T == 1) Prefetch(blocks + 2048, Layout::kBytes);
+    if constexpr (Layout::kFromMemory) Prefetch(blocks + 2048, Layout::kBytes);
 #pragma GCC unroll 2
     for (int part = 0; part < Layout::kParts; ++part) {
       Ints dots[T];
