@@ -138,7 +138,7 @@ TEST_F(EngineTest, AForkThatNeverBeganHasItsOpenBlock) {
     child.open_source = fidelity == Fidelity::kExact ? std::vector(first_open, first_open + 2)
                                                      : parent.open;
     const SequenceId id = harness.Submit(child);
-    harness.engine().Cancel(id);
+    ASSERT_TRUE(harness.engine().Cancel(id));
     harness.Run();
     ASSERT_EQ(harness.result(id).finished->computed, 75u);
     SequenceSpec again = harness.Spec(Tokens(90, 4), 10, fidelity);
