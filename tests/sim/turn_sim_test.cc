@@ -590,6 +590,28 @@ TEST(TurnSim, AUserWhoStaysAwayLeavesAnIdleSessionThatGoesOnAsItWas) {
   EXPECT_EQ(Stat(&sim, session).phase, KAIROS_PHASE_WAITING_USER);
 }
 
+TEST(TurnSim, AForkOfAWaitingVersionWaitsAnewAlsoWhereItIsNotTheHead) {
+  SidecarSim sim;
+  sim.Reload(WithPhases({.tool_ms = kToolTimeoutMs}));
+  const SessionId source = WaitForClock(&sim);
+  const kairos_session_t waiting = Stat(&sim, source);
+  EXPECT_TRUE(sim.Play(source, {User("never mind")}).final());
+  ASSERT_EQ(Stat(&sim, source).phase, KAIROS_PHASE_WAITING_USER);
+
+  const SessionId fork =
+      sim.Run(SidecarSim::Operation(RequestKind::kSessionFork, source, 1)).last()->session;
+
+  const kairos_session_t forked = Stat(&sim, fork);
+  EXPECT_EQ(forked.phase, KAIROS_PHASE_WAITING_TOOL);
+  EXPECT_STREQ(forked.waiting_for, "clock");
+  EXPECT_EQ(forked.token_count, waiting.token_count);
+  EXPECT_EQ(forked.message_count, waiting.message_count);
+  sim.Pass(kToolTimeoutMs - 1000);
+  EXPECT_EQ(Stat(&sim, fork).phase, KAIROS_PHASE_WAITING_TOOL);
+  sim.Pass(2000);
+  EXPECT_EQ(Stat(&sim, fork).phase, KAIROS_PHASE_WAITING_USER);
+}
+
 TEST(TurnSim, ARewindToAWaitingVersionBeginsTheWaitAnew) {
   SidecarSim sim;
   sim.Reload(WithPhases({.tool_ms = kToolTimeoutMs}));
