@@ -4,7 +4,12 @@
 import asyncio
 import math
 import os
+import pathlib
+import signal
+import subprocess
+import sys
 import threading
+import time
 import unittest
 
 import kairos
@@ -39,6 +44,51 @@ class Sessions(FakeSidecarTest):
             self.assertEqual(caught.exception.detail, 5)
             with self.assertRaises(kairos.StaleVersion):
                 session.turn("x", if_version=7).read()
+
+
+class Signals(FakeSidecarTest):
+    # What follows "waits" sleeps in the library, without limit.
+    TURN = """
+import kairos, sys
+with kairos.Client(sys.argv[1], timeout=None) as client:
+    turn = client.submit("hang")
+    turn.next()
+    try:
+        print("waits", flush=True)
+        turn.read()
+    except KeyboardInterrupt:
+        turn.cancel()
+        turn.read()
+        print(turn.result.finish.name)
+"""
+    WATCH = """
+import kairos, sys
+with kairos.Client(sys.argv[1], timeout=None) as client:
+    watch = client.watch()
+    try:
+        print("waits", flush=True)
+        for event in watch:
+            pass
+    except KeyboardInterrupt:
+        print("ended")
+"""
+
+    def test_an_interrupt_ends_the_waiting_and_the_client_is_of_use(self):
+        for program, last in ((self.TURN, "CANCELLED"), (self.WATCH, "ended")):
+            with self.subTest(last), subprocess.Popen(
+                    [sys.executable, "-c", program, self.path], stdout=subprocess.PIPE, text=True,
+                    preexec_fn=lambda: signal.signal(signal.SIGINT,
+                                                     signal.default_int_handler)) as child:
+                self.addCleanup(child.kill)
+                self.assertEqual(child.stdout.readline(), "waits\n")
+                stat = pathlib.Path(f"/proc/{child.pid}/stat")
+                while stat.read_text().rpartition(") ")[2][0] != "S":
+                    time.sleep(0.01)
+                child.send_signal(signal.SIGINT)
+                try:
+                    self.assertEqual(child.communicate(timeout=60)[0], last + "\n")
+                finally:
+                    child.kill()
 
 
 class Turns(FakeSidecarTest):
