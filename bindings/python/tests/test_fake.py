@@ -2,6 +2,7 @@
 """The bindings on a fake sidecar, whose answers are known word for word."""
 
 import asyncio
+import ctypes.util
 import math
 import os
 import pathlib
@@ -13,6 +14,7 @@ import time
 import unittest
 
 import kairos
+from kairos.native import load
 from tests.sidecar import FakeSidecarTest
 
 
@@ -89,6 +91,15 @@ with kairos.Client(sys.argv[1], timeout=None) as client:
                     self.assertEqual(child.communicate(timeout=60)[0], last + "\n")
                 finally:
                     child.kill()
+
+
+class Library(unittest.TestCase):
+    def test_one_that_lacks_a_function_is_named_as_older(self):
+        libc = ctypes.util.find_library("c")  # any library without our functions
+        with self.assertRaisesRegex(
+                ImportError, r"^libkairos at /.*/libc\.so\.6 is older than this package, which "
+                             r"needs kairos_abi_version\(\); update it$"):
+            load(libc)
 
 
 class Turns(FakeSidecarTest):
