@@ -21,7 +21,9 @@ from kairos.arguments import json_text, path, put, text, timeout_ms, whole
 from kairos.errors import DeadlineExceeded, RingFull, check
 from kairos.events import AcceptedEvent, ErrorEvent, Event, FinalEvent, SessionEvent, TextEvent
 from kairos.native import ClientOptions, SessionOptions, SessionStruct, lib, string, text_of
-from kairos.options import Generation, MessageLike, NativeTurn, expected_version
+from kairos.options import (
+    Generation, MessageLike, NativeTurn, check_names, expected_version,
+)
 from kairos.records import SessionInfo, TurnResult
 
 
@@ -158,6 +160,7 @@ class Client:
         parallel_tool_calls, if_version, idempotency_key, deadline_ms, priority, whole_history,
         generate, reuse, discard_on_cancel, model, move_model (all is rendered anew for `model`).
         """
+        check_names(options)
         native = NativeTurn(session_id, messages, generation=generation, **options)
         request = ctypes.c_uint64()
         # Under the lock: an event must not be read before its mailbox exists.

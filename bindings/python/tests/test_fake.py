@@ -190,6 +190,12 @@ class Turns(FakeSidecarTest):
             self.client.submit({"role": "user", "text": "x"})
         with self.assertRaisesRegex(ValueError, "temperature: a number"):
             self.client.submit("x", generation=kairos.Generation(temperature="hot"))
+        for option, meant in (("maxtokens", r"; did you mean generation=Generation\(max_tokens="),
+                              ("temperature", r"; did you mean generation=Generation\(temp"),
+                              ("tool", r"; did you mean tools\?"), ("xyz", r"\. Its options: ")):
+            with self.subTest(option), self.assertRaisesRegex(
+                    TypeError, f"^a turn has no option '{option}'{meant}.*tokens, tools, "):
+                self.client.submit("x", **{option: 1})
 
     def test_large_text_goes_both_ways(self):
         text = "0123456789abcdef" * (1 << 17)
