@@ -48,6 +48,8 @@ uint64_t SubmitTurn(kairos_client_t* client, const TurnAsk& ask, PlayedTurn* out
   options.messages = messages.data();
   options.message_count = static_cast<uint32_t>(messages.size());
   options.tools_json = View(ask.tools_json);
+  // What tools return is in the script; a call made here would wait for another result.
+  options.tool_choice = KAIROS_TOOL_CHOICE_NONE;
   options.generation = &generation;
   uint64_t request = 0;
   if (kairos_turn_submit(client, &options, &request) < 0) {

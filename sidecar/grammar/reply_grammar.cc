@@ -343,9 +343,14 @@ Result<ReplyGrammar> WriteReplyGrammar(const WireFormat& format, const ReplyRule
   }
   if (rules.tool_choice == ToolChoice::kNamed) {
     bool known = false;
-    for (const Tool& tool : tools) known |= tool.name == rules.tool_name;
+    std::string names;
+    for (const Tool& tool : tools) {
+      known |= tool.name == rules.tool_name;
+      names += (names.empty() ? "" : ", ") + tool.name;
+    }
     if (!known) {
-      return Bad(error, fmt::format("tool_name: no tool is called \"{}\"", rules.tool_name));
+      return Bad(error, fmt::format("tool_choice: no tool is called \"{}\"; there are: {}",
+                                    rules.tool_name, names));
     }
   }
   if (rules.tool_choice == ToolChoice::kNone && !tools_json.empty()) return writer.WriteNone();

@@ -8,6 +8,9 @@
 namespace kairos {
 namespace {
 
+// Flags are only ever added, so that one unknown here is most often a newer library's.
+#define KAIROS_OLDER_SIDECAR "; this sidecar may be older than the client"
+
 Status Bad(const char* message, int32_t detail = 0) {
   return Status(Code::kInvalidArgument, message, detail);
 }
@@ -70,7 +73,7 @@ namespace {
 Status ReadCreate(PayloadView payload, const RequestLimits& limits, Request* request) {
   KAIROS_ASSIGN_OR_RETURN(const SessionCreateView view, DecodeSessionCreate(payload));
   if ((view.fixed.flags & ~KAIROS_SESSION_DROP_REASONING) != 0) {
-    return Bad("session flags: KAIROS_SESSION_DROP_REASONING or 0");
+    return Bad("session flags: a bit that is not known" KAIROS_OLDER_SIDECAR);
   }
   if (view.fixed.fidelity != KAIROS_FIDELITY_DEFAULT &&
       view.fixed.fidelity != KAIROS_FIDELITY_EXACT) {
@@ -130,7 +133,7 @@ Status ReadCancel(PayloadView payload, Request* request) {
 Status ReadWatch(PayloadView payload, Request* request) {
   KAIROS_ASSIGN_OR_RETURN(const WireWatch fixed, DecodeWatch(payload));
   if ((fixed.flags & ~KAIROS_WATCH_SESSIONS) != 0) {
-    return Bad("watch flags: a bit that is not known");
+    return Bad("watch flags: a bit that is not known" KAIROS_OLDER_SIDECAR);
   }
   request->watch_flags = fixed.flags;
   return Status();
@@ -246,7 +249,7 @@ Status ReadGeneration(const TurnView& view, const RequestLimits& limits, TurnReq
   const WireTurn& fixed = view.fixed();
   if (!view.has_generation()) return Status();
   if ((fixed.generation_flags & ~kGenerationFlags) != 0) {
-    return Bad("generation flags: a bit that is not known");
+    return Bad("generation flags: a bit that is not known" KAIROS_OLDER_SIDECAR);
   }
   if (fixed.max_tokens > limits.max_tokens_max) return Bad("max_tokens: at most 1048576");
   KAIROS_RETURN_IF_ERROR(CheckSampling(fixed));
@@ -279,9 +282,11 @@ constexpr uint32_t kTurnFlags =
 
 Status CheckTurn(const TurnView& view) {
   const WireTurn& fixed = view.fixed();
-  if ((fixed.flags & ~kTurnFlags) != 0) return Bad("turn flags: a bit that is not known");
+  if ((fixed.flags & ~kTurnFlags) != 0) {
+    return Bad("turn flags: a bit that is not known" KAIROS_OLDER_SIDECAR);
+  }
   if ((fixed.given & ~(kTurnHasTools | kTurnHasGeneration)) != 0) {
-    return Bad("turn: a part that is not known", KAIROS_DETAIL_PROTOCOL);
+    return Bad("turn: a part that is not known" KAIROS_OLDER_SIDECAR, KAIROS_DETAIL_PROTOCOL);
   }
   if (fixed.if_version < KAIROS_VERSION_ANY) return Bad("if_version: a version, or -1 for any");
   if (fixed.priority < -kPriorityMax || fixed.priority > kPriorityMax) {

@@ -17,13 +17,21 @@ bool MayBeSameAnswer(const ChatMessage& stored, const ChatMessage& resent) {
          stored.tool_calls_json.empty();
 }
 
+// A result's id and name are stored also where the client left them out.
+bool IsSameResult(const ChatMessage& stored, ChatMessage resent) {
+  if (stored.role != "tool") return false;
+  if (resent.name.empty()) resent.name = stored.name;
+  if (resent.tool_call_id.empty()) resent.tool_call_id = stored.tool_call_id;
+  return stored == resent;
+}
+
 }  // namespace
 
 HistoryMatch MatchHistory(const StateVersion& stored, std::span<const ChatMessage> resent,
                           const WireFormat& format) {
   std::optional<std::vector<std::string>> tools;  // read only where they are needed
   const auto same = [&](const ChatMessage& kept, const ChatMessage& sent) {
-    if (kept == sent) return true;
+    if (kept == sent || IsSameResult(kept, sent)) return true;
     if (!MayBeSameAnswer(kept, sent)) return false;
     if (!tools) tools = ToolNames(stored.tools_json);
     return AnswerSays(format, kept.content, *tools, sent.content, sent.tool_calls_json);

@@ -210,6 +210,10 @@ void SessionOperations::OnForked(Pending& pending, JournalResult& result) {
   }
   child->deleting = false;
   child->holders.insert(pending.attachment);
+  child->record.token_count = result.summary.token_count;
+  child->record.message_count = result.summary.message_count;
+  child->record.phase = result.summary.phase;
+  child->record.waiting_for = std::move(result.summary.waiting_for);
   Session* source = parts_.router.FindAny(pending.session);
   if (source != nullptr) {
     const bool same = source->record.head.value == pending.version;
@@ -217,16 +221,10 @@ void SessionOperations::OnForked(Pending& pending, JournalResult& result) {
     child->computed_tokens = source->computed_tokens;
     child->truncated = !same || source->truncated;
     ShareKv(*source, child);
-    if (same) {
-      child->record.token_count = source->record.token_count;
-      child->record.message_count = source->record.message_count;
-      child->record.phase = source->record.phase;
-      child->record.waiting_for = source->record.waiting_for;
-      if (source->head) {
-        child->head = source->head;
-        child->head->version = child->record.head;
-        child->head->parent = Version{0};
-      }
+    if (same && source->head) {
+      child->head = source->head;
+      child->head->version = child->record.head;
+      child->head->parent = Version{0};
     }
   }
   parts_.router.Announce(*child);

@@ -243,12 +243,9 @@ void TurnPipeline::Filter(Turn& turn, Session& session) {
       break;
     }
   }
-  uint64_t index = turn.match.kept_messages;
-  for (const ChatMessage& message : turn.added) {
-    if (message.role == "tool") {
-      turn.context_json = TaskContextAfterToolResult(turn.context_json, message, index);
-    }
-    ++index;
+  std::string error;
+  if (const Status status = TakeToolResults(turn, head, &error); !status.ok()) {
+    return Fail(turn, status.code(), status.detail(), error);
   }
   turn.final.plan = turn.verdict.plan;
   turn.final.label = turn.verdict.label;
@@ -256,6 +253,31 @@ void TurnPipeline::Filter(Turn& turn, Session& session) {
   rule.copy(turn.final.rule, sizeof(turn.final.rule) - 1);
   turn.Mark(KAIROS_STAGE_FILTER, now_ns_);
   Render(turn, session);
+}
+
+// The results that the turn itself brings; stored messages that are rendered again were taken when
+// they came.
+Status TurnPipeline::TakeToolResults(Turn& turn, const StateVersion& head, std::string* error) {
+  const size_t own_begin =
+      turn.added.size() - (turn.ask().messages.size() - turn.match.added_begin);
+  const uint64_t kept = turn.match.kept_messages + own_begin;
+  if (kept < head.messages.size()) {
+    turn.context_json = TaskContextAfterCut(turn.context_json, kept);
+  }
+  ResultSource source = (turn.ask().flags & KAIROS_TURN_WHOLE_HISTORY) != 0
+                            ? ResultSource::kResent
+                            : ResultSource::kTurn;
+  for (size_t i = own_begin; i < turn.added.size(); ++i) {
+    ChatMessage& message = turn.added[i];
+    if (message.role == "assistant") source = ResultSource::kTold;
+    if (message.role != "tool") continue;
+    const Status status = TaskContextAfterToolResult(source, turn.match.kept_messages + i, &message,
+                                                     &turn.context_json, error);
+    if (status.ok()) continue;
+    *error = fmt::format("messages[{}].{}", turn.match.added_begin + i - own_begin, *error);
+    return status;
+  }
+  return {};
 }
 
 // What of the stored log stays and which messages are appended.

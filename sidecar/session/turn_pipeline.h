@@ -112,6 +112,7 @@ class TurnPipeline {
   bool ChooseModel(Turn& turn, const Session& session);
   void Restore(Turn& turn, Session& session);
   void Filter(Turn& turn, Session& session);
+  static Status TakeToolResults(Turn& turn, const StateVersion& head, std::string* error);
   void ChooseKept(Turn& turn, Session& session);
   void Render(Turn& turn, Session& session);
   void Compose(Turn& turn, Session& session, TextResult& rendered);

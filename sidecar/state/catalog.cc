@@ -84,8 +84,8 @@ Status PrepareAll(SqliteDatabase& database, Statements* s) {
        " WHERE id = ?1"},
       {&s->move_head,
        "UPDATE session SET head = ?2, token_count = r.token_count, message_count = r.message_count,"
-       "phase = r.phase, waiting_for = r.waiting_for FROM record AS r"
-       " WHERE session.id = ?1 AND r.id = ?3"},
+       "phase = r.phase, waiting_for = r.waiting_for FROM record AS r WHERE session.id = ?1"
+       " AND r.id = ?3 RETURNING token_count, message_count, phase, waiting_for"},
       {&s->delete_session, "DELETE FROM session WHERE id = ?"},
       {&s->insert_version, "INSERT INTO version VALUES(?,?,?,?)"},
       {&s->select_version, "SELECT record, parent FROM version WHERE session = ? AND version = ?"},
@@ -161,7 +161,8 @@ class SqliteCatalog final : public Catalog {
   Status Commit(const SessionRecord& session, bool create, const VersionDelta& delta,
                 const std::string& key, const StoredReply* reply, Version* oldest) override;
   Status SetHead(SessionId session, Version head) override;
-  Status Fork(const SessionRecord& record, SessionId source, Version source_version) override;
+  Result<HeadSummary> Fork(const SessionRecord& record, SessionId source,
+                           Version source_version) override;
   Status Delete(SessionId session) override;
   Result<StateVersion> LoadVersion(SessionId session, Version version) override;
   Result<std::optional<StoredReply>> FindReply(uint32_t uid, const std::string& name_space,
@@ -606,7 +607,8 @@ Status SqliteCatalog::SetHead(SessionId session, Version head) {
   return CommitAndCount(transaction);
 }
 
-Status SqliteCatalog::Fork(const SessionRecord& record, SessionId source, Version source_version) {
+Result<HeadSummary> SqliteCatalog::Fork(const SessionRecord& record, SessionId source,
+                                        Version source_version) {
   SqliteTransaction transaction(*database_);
   KAIROS_RETURN_IF_ERROR(transaction.begun());
   KAIROS_ASSIGN_OR_RETURN(const SessionNumbers numbers, FindSession(source));
@@ -621,8 +623,18 @@ Status SqliteCatalog::Fork(const SessionRecord& record, SessionId source, Versio
                                      std::string_view(record.model),
                                      std::string_view(record.model_name))
                              .Run());
-  KAIROS_RETURN_IF_ERROR(SqliteQuery(sql_.move_head, record.id.value, 1, place.id).Run());
-  return CommitAndCount(transaction);
+  HeadSummary summary;
+  {
+    SqliteQuery query(sql_.move_head, record.id.value, 1, place.id);
+    KAIROS_ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) return Damaged("session catalog: a version's record is missing");
+    summary.token_count = query.Unsigned(0);
+    summary.message_count = query.Unsigned(1);
+    summary.phase = static_cast<int32_t>(query.Integer(2));
+    summary.waiting_for = query.Text(3);
+  }
+  KAIROS_RETURN_IF_ERROR(CommitAndCount(transaction));
+  return summary;
 }
 
 Status SqliteCatalog::DeleteRows(SessionId session) {

@@ -60,8 +60,10 @@ class Catalog {
                         const std::string& key, const StoredReply* reply, Version* oldest) = 0;
   // NOT_FOUND: no such session or version. The summary of the record follows.
   virtual Status SetHead(SessionId session, Version head) = 0;
-  // `record` is the new session; it starts with version 1 = `source_version` of `source`.
-  virtual Status Fork(const SessionRecord& record, SessionId source, Version source_version) = 0;
+  // `record` is the new session; it starts with version 1 = `source_version` of `source`, whose
+  // summary it gets and this returns. ALREADY_EXISTS, NOT_FOUND.
+  virtual Result<HeadSummary> Fork(const SessionRecord& record, SessionId source,
+                                   Version source_version) = 0;
   // On a full disk, a reserve beside the file is used (disk_reserve.h).
   virtual Status Delete(SessionId session) = 0;
   virtual Result<StateVersion> LoadVersion(SessionId session, Version version) = 0;

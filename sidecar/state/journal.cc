@@ -54,9 +54,13 @@ JournalResult Journal::Run(JournalCommand& command) {
     case JournalVerb::kSetHead:
       result.status = catalog_->SetHead(command.session, command.version);
       break;
-    case JournalVerb::kFork:
-      result.status = catalog_->Fork(command.record, command.session, command.version);
+    case JournalVerb::kFork: {
+      Result<HeadSummary> forked =
+          catalog_->Fork(command.record, command.session, command.version);
+      result.status = forked.status();
+      if (forked.ok()) result.summary = forked.Take();
       break;
+    }
     case JournalVerb::kDelete:
       result.status = catalog_->Delete(command.session);
       break;

@@ -37,6 +37,7 @@ struct JournalResult {
   uint64_t ticket = 0;
   Status status;
   Version oldest;                       // commit
+  HeadSummary summary;                  // fork
   std::optional<StateVersion> version;  // load
   std::optional<StoredReply> reply;     // find reply
 };

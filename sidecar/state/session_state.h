@@ -54,6 +54,14 @@ struct StateVersion {
   uint64_t created_unix_ms = 0;
 };
 
+// What a session's record repeats of its head.
+struct HeadSummary {
+  uint64_t token_count = 0;
+  uint64_t message_count = 0;
+  int32_t phase = 0;
+  std::string waiting_for;
+};
+
 // A version to be written, as its difference from the parent: the parent's first kept_tokens tokens
 // and kept_messages messages, then these.
 struct VersionDelta {

@@ -267,16 +267,74 @@ std::string DumpBounded(Json context, const std::string& before) {
   return text.size() <= kTaskContextBytesMax ? text : before;
 }
 
-bool IsPendingOf(const Json& action, const ChatMessage& result) {
-  const auto id = action.find("tool_call_id");
-  if (!result.tool_call_id.empty() && id != action.end()) return *id == result.tool_call_id;
-  const auto tool = action.find("tool");
-  return tool != action.end() && *tool == result.name;
-}
-
 std::string TextOf(const Json& object, const char* field) {
   const auto found = object.find(field);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+bool IsPendingOf(const Json& action, const ChatMessage& result) {
+  if (!result.tool_call_id.empty() && action.contains("tool_call_id")) {
+    return action["tool_call_id"] == result.tool_call_id;
+  }
+  return !result.name.empty() && action["tool"] == result.name;
+}
+
+// The one call that a result without a name can mean. One that was given up counts where no other
+// is left.
+Json::iterator OnlyPending(Json* pending) {
+  for (const bool given_up : {false, true}) {
+    const auto counts = [&](const Json& action) {
+      return action.contains("timed_out_after_ms") == given_up;
+    };
+    const auto first = std::find_if(pending->begin(), pending->end(), counts);
+    if (first == pending->end()) continue;
+    return std::find_if(first + 1, pending->end(), counts) == pending->end() ? first
+                                                                             : pending->end();
+  }
+  return pending->end();
+}
+
+Json::iterator FindPending(ResultSource source, const ChatMessage& result, Json* pending) {
+  const auto named = std::find_if(pending->begin(), pending->end(), [&](const Json& action) {
+    return IsPendingOf(action, result);
+  });
+  if (named != pending->end() || source == ResultSource::kTold) return named;
+  const bool names_none = result.tool_call_id.empty() && result.name.empty();
+  if (names_none) return OnlyPending(pending);
+  if (source == ResultSource::kTurn) return named;
+  const auto of_tool = std::find_if(pending->begin(), pending->end(), [&](const Json& action) {
+    return action["tool"] == result.name;
+  });
+  return of_tool != pending->end() || !result.name.empty() ? of_tool : OnlyPending(pending);
+}
+
+std::string WordsOfNoCall(const ChatMessage& result, const Json& pending) {
+  constexpr size_t kNamedMax = 8;
+  std::string words;
+  if (result.tool_call_id.empty() && result.name.empty()) {
+    words = "tool_call_id: must be given, or name, since " + std::to_string(pending.size()) +
+            " calls are pending: ";
+  } else {
+    const bool by_id = !result.tool_call_id.empty();
+    words = by_id ? "tool_call_id: \"" + result.tool_call_id : "name: \"" + result.name;
+    words += "\" is of no pending call; pending: ";
+  }
+  for (size_t i = 0; i < std::min(pending.size(), kNamedMax); ++i) {
+    const std::string id = TextOf(pending[i], "tool_call_id");
+    const std::string tool = Shorten(TextOf(pending[i], "tool"), kNameBytesMax, "\u2026");
+    words += i == 0 ? "" : ", ";
+    words += id.empty() ? tool : Shorten(id, kNameBytesMax, "\u2026") + " (" + tool + ")";
+  }
+  if (pending.size() > kNamedMax) {
+    words += " and " + std::to_string(pending.size() - kNamedMax) + " more";
+  }
+  return words;
+}
+
+// What was left out is as if given, unless a message could not say it.
+void FillIn(const Json& action, const char* field, std::string* value) {
+  std::string known = TextOf(action, field);
+  if (value->empty() && known.size() <= kNameBytesMax) *value = std::move(known);
 }
 
 }  // namespace
@@ -346,24 +404,41 @@ std::string TaskContextAfterToolCalls(const std::string& json, const std::string
   return added ? DumpBounded(std::move(context), json) : json;
 }
 
-std::string TaskContextAfterToolResult(const std::string& json, const ChatMessage& tool_message,
-                                       uint64_t message_index) {
-  Json context = Continue(json);
+Status TaskContextAfterToolResult(ResultSource source, uint64_t message_index,
+                                  ChatMessage* result, std::string* json, std::string* error) {
+  Json context = Continue(*json);
   Json& pending = context["pending_actions"];
-  std::string tool = tool_message.name;
-  const auto action = std::find_if(pending.begin(), pending.end(), [&](const Json& candidate) {
-    return IsPendingOf(candidate, tool_message);
-  });
+  const auto action = FindPending(source, *result, &pending);
+  std::string tool = result->name;
   if (action != pending.end()) {
     tool = TextOf(*action, "tool");
+    FillIn(*action, "tool", &result->name);
+    FillIn(*action, "tool_call_id", &result->tool_call_id);
     pending.erase(action);
     context["done_steps"].push_back(Json{{"text", tool}, {"source_message", message_index}});
+  } else if (source == ResultSource::kTurn && !pending.empty()) {
+    *error = WordsOfNoCall(*result, pending);
+    return {Code::kInvalidArgument, "a tool's result is of no pending call"};
   }
-  Json fact{{"text", Shorten(tool_message.content, kFactBytesMax, "\u2026")},
+  Json fact{{"text", Shorten(result->content, kFactBytesMax, "\u2026")},
             {"source_message", message_index}};
   if (!tool.empty()) fact["tool"] = tool;
   context["facts"].push_back(std::move(fact));
-  return DumpBounded(std::move(context), json);
+  *json = DumpBounded(std::move(context), *json);
+  return {};
+}
+
+std::string TaskContextAfterCut(const std::string& json, uint64_t kept_messages) {
+  Json context = Continue(json);
+  Json& pending = context["pending_actions"];
+  const size_t before = pending.size();
+  pending.erase(std::remove_if(pending.begin(), pending.end(),
+                               [&](const Json& action) {
+                                 const auto at = action.find("source_message");
+                                 return at != action.end() && *at >= kept_messages;
+                               }),
+                pending.end());
+  return pending.size() == before ? json : DumpBounded(std::move(context), json);
 }
 
 std::string TaskContextAfterToolTimeout(const std::string& json, uint64_t timeout_ms) {

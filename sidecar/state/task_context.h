@@ -32,11 +32,22 @@ std::string TaskContextFromFirstTurn(std::string_view first_user_message);
 // "function"."name") becomes a pending action. Other JSON changes nothing.
 std::string TaskContextAfterToolCalls(const std::string& json, const std::string& tool_calls_json,
                                       uint64_t message_index);
-// A tool result came in: its pending action, when there is one, moves to done steps and the result
-// is noted as a fact with its message index.
-std::string TaskContextAfterToolResult(const std::string& json, const ChatMessage& tool_message,
-                                       uint64_t message_index);
+// Where a tool's result stands, which says how sure it is to answer a pending action.
+enum class ResultSource {
+  kTurn,    // a message that the turn adds: it must answer one, where any is pending
+  kResent,  // after the known part of a resent history, where ids of calls may be the client's own
+  kTold,    // behind an assistant's message of the same turn, whose calls nobody here waits for
+};
 
+// A tool's result came in. It answers the pending action that has its tool_call_id, else the first
+// of its name, else, where it has neither, the only one that is waited for. That one moves to done
+// steps and fills in what *result lacks of id and name. The result is noted as a fact with its
+// message index. INVALID_ARGUMENT, and nothing changed, where a result of kTurn answers none of
+// those that are pending; *error begins with the message's field and names what is pending.
+Status TaskContextAfterToolResult(ResultSource source, uint64_t message_index,
+                                  ChatMessage* result, std::string* json, std::string* error);
+// Of the dialogue only the first messages are kept: nobody waits for calls of the others any more.
+std::string TaskContextAfterCut(const std::string& json, uint64_t kept_messages);
 // The wait for tools was given up after this long: every pending action that does not say so yet
 // gets "timed_out_after_ms". Its result may still come and is then taken like any other.
 std::string TaskContextAfterToolTimeout(const std::string& json, uint64_t timeout_ms);

@@ -19,7 +19,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   result.role = "tool";
   result.content = bytes;
   std::string next = kairos::TaskContextAfterToolCalls(normal, std::string(bytes), 1);
-  next = kairos::TaskContextAfterToolResult(next, result, 2);
+  next = kairos::TaskContextAfterCut(next, size % 3);
+  const auto source = static_cast<kairos::ResultSource>(size % 3);
+  if (!kairos::TaskContextAfterToolResult(source, 2, &result, &next, &error).ok() &&
+      error.empty()) {
+    std::abort();
+  }
   if (!kairos::CheckTaskContext(next, &again, &error).ok()) std::abort();
   return 0;
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of README.md compile, and run against a live kairosd; its kairosctl commands exist.
+"""The programs of README.md and PYTHON.md compile, and run against a live kairosd; the kairosctl
+commands of README.md exist.
 Every line of a `sh` block of the documents runs, or EXAMPLES says why it does not.
 
   readme_test.py CC CXX BUILD_FOLDER
@@ -23,8 +24,8 @@ CC, CXX, BUILD = sys.argv[1:4]
 TEXT = (ROOT / "README.md").read_text()
 
 
-def snippets(language: str) -> list[str]:
-    found = re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.M | re.S)
+def snippets(language: str, text: str = TEXT) -> list[str]:
+    found = re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
     assert found, f"no snippets of {language}"
     return found
 
@@ -212,8 +213,9 @@ class Readme(unittest.TestCase):
 
     def test_python(self):
         source = pathlib.Path(self.folder.name) / "hello.py"
-        for text in snippets("python"):
-            with self.subTest(text.splitlines()[2]):
+        reference = (ROOT / "docs/PYTHON.md").read_text()
+        for text in snippets("python") + snippets("python", reference):
+            with self.subTest(text):
                 source.write_text(text)
                 self.assertGreater(len(self.run_program(sys.executable, str(source))), 20)
 

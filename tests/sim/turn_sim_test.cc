@@ -498,6 +498,77 @@ TEST(TurnSim, AResultThatComesAfterTheTimeOutIsTakenLikeAnyOther) {
   EXPECT_NE(context.find("noon"), std::string::npos) << context;
 }
 
+ChatMessage ResultOf(const char* content, const char* id = "") {
+  ChatMessage result;
+  result.role = "tool";
+  result.content = content;
+  result.tool_call_id = id;
+  return result;
+}
+
+TEST(TurnSim, AResultWithoutANameAnswersTheOnlyCallAndIsKeptAsIfNamed) {
+  SidecarSim sim;
+  const SessionId session = WaitForClock(&sim);
+
+  EXPECT_TRUE(sim.Play(session, {ResultOf("noon")}).final());
+
+  EXPECT_NE(Context(&sim, session).find(R"("pending_actions":[])"), std::string::npos);
+  EXPECT_NE(sim.Messages(session).find(R"("tool_call_id":"call_1_0")"), std::string::npos)
+      << sim.Messages(session);
+}
+
+TEST(TurnSim, AResultOfNoPendingCallIsRefusedAndChangesNothing) {
+  SidecarSim sim;
+  const SessionId session = WaitForClock(&sim);
+
+  const auto& outcome = sim.Play(session, {User("Here:"), ResultOf("noon", "call_9_0")});
+
+  EXPECT_EQ(outcome.last()->code, static_cast<int32_t>(Code::kInvalidArgument));
+  EXPECT_EQ(outcome.last()->text,
+            "messages[1].tool_call_id: \"call_9_0\" is of no pending call; pending: call_1_0 "
+            "(clock)");
+  EXPECT_EQ(Stat(&sim, session).phase, KAIROS_PHASE_WAITING_TOOL);
+  EXPECT_EQ(Stat(&sim, session).version, 1u);
+}
+
+TEST(TurnSim, OldResultsOfAResentHistoryAnswerNothingAndAreNotRefused) {
+  SidecarSim sim;
+  const SessionId session = WaitForClock(&sim);
+  const std::string call = R"(<tool_call>{"name":"clock","arguments":{}}</tool_call>)";
+  sim.engine().script = call;
+  EXPECT_TRUE(sim.Play(session, {ResultOf("noon")}, 100).final());
+  sim.engine().script.clear();
+  ChatMessage answer = User(call.c_str());
+  answer.role = "assistant";
+
+  Request turn = SidecarSim::TurnOf(
+      session, {User("what is the time"), answer, ResultOf("one", "mine-1"), answer,
+                ResultOf("two", "mine-2")}, 16);
+  turn.turn->flags |= KAIROS_TURN_WHOLE_HISTORY;
+  EXPECT_TRUE(sim.Run(std::move(turn)).final());
+
+  EXPECT_NE(Context(&sim, session).find(R"("pending_actions":[])"), std::string::npos)
+      << Context(&sim, session);
+}
+
+TEST(TurnSim, AResultThatIsRenderedAgainForOtherToolsAnswersNoLaterCall) {
+  SidecarSim sim;
+  const SessionId session = WaitForClock(&sim);
+  sim.engine().script = R"(<tool_call>{"name":"clock","arguments":{}}</tool_call>)";
+  EXPECT_TRUE(sim.Play(session, {ResultOf("noon")}, 100).final());
+  sim.engine().script.clear();
+
+  Request turn = SidecarSim::TurnOf(session, {User("go on")}, 16);
+  turn.turn->has_tools = true;
+  turn.turn->tools_json = R"([{"name":"bell","parameters":{}}])";
+  EXPECT_TRUE(sim.Run(std::move(turn)).final());
+
+  const std::string context = Context(&sim, session);
+  EXPECT_NE(context.find(R"("tool":"clock","tool_call_id":"call_2_0")"), std::string::npos)
+      << context;
+  EXPECT_EQ(context.find("noon"), context.rfind("noon")) << context;
+}
+
 TEST(TurnSim, WaitsForAToolForEverUnlessToldOtherwise) {
   SidecarSim sim;
   const SessionId session = WaitForClock(&sim);
@@ -517,6 +588,28 @@ TEST(TurnSim, AUserWhoStaysAwayLeavesAnIdleSessionThatGoesOnAsItWas) {
   EXPECT_EQ(Stat(&sim, session).version, 1u);
   EXPECT_EQ(sim.Play(session, {User("back")}).figures().version, 2u);
   EXPECT_EQ(Stat(&sim, session).phase, KAIROS_PHASE_WAITING_USER);
+}
+
+TEST(TurnSim, AForkOfAWaitingVersionWaitsAnewAlsoWhereItIsNotTheHead) {
+  SidecarSim sim;
+  sim.Reload(WithPhases({.tool_ms = kToolTimeoutMs}));
+  const SessionId source = WaitForClock(&sim);
+  const kairos_session_t waiting = Stat(&sim, source);
+  EXPECT_TRUE(sim.Play(source, {User("never mind")}).final());
+  ASSERT_EQ(Stat(&sim, source).phase, KAIROS_PHASE_WAITING_USER);
+
+  const SessionId fork =
+      sim.Run(SidecarSim::Operation(RequestKind::kSessionFork, source, 1)).last()->session;
+
+  const kairos_session_t forked = Stat(&sim, fork);
+  EXPECT_EQ(forked.phase, KAIROS_PHASE_WAITING_TOOL);
+  EXPECT_STREQ(forked.waiting_for, "clock");
+  EXPECT_EQ(forked.token_count, waiting.token_count);
+  EXPECT_EQ(forked.message_count, waiting.message_count);
+  sim.Pass(kToolTimeoutMs - 1000);
+  EXPECT_EQ(Stat(&sim, fork).phase, KAIROS_PHASE_WAITING_TOOL);
+  sim.Pass(2000);
+  EXPECT_EQ(Stat(&sim, fork).phase, KAIROS_PHASE_WAITING_USER);
 }
 
 TEST(TurnSim, ARewindToAWaitingVersionBeginsTheWaitAnew) {

@@ -21,12 +21,30 @@ from kairos.arguments import json_text, path, put, text, timeout_ms, whole
 from kairos.errors import DeadlineExceeded, RingFull, check
 from kairos.events import AcceptedEvent, ErrorEvent, Event, FinalEvent, SessionEvent, TextEvent
 from kairos.native import ClientOptions, SessionOptions, SessionStruct, lib, string, text_of
-from kairos.options import Generation, MessageLike, NativeTurn, expected_version
+from kairos.options import (
+    Generation, MessageLike, NativeTurn, check_names, expected_version,
+)
 from kairos.records import SessionInfo, TurnResult
 
 
 WATCH_SESSIONS = 1
 SESSION_LIST_MAX = 4096  # asked for more, the sidecar sends as many
+# Signals, ^C among them, are handled between calls of the library, never within one.
+_WAIT_SLICE = 0.2
+
+
+def _slice_ms(left: float | None) -> int:
+    """What the library may wait at once, of the `left` seconds; None is without limit."""
+    return timeout_ms(_WAIT_SLICE if left is None else min(left, _WAIT_SLICE))
+
+
+def _seconds_to(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _deadline(timeout: float | None) -> float | None:
+    timeout_ms(timeout)  # refuses what is no time
+    return None if timeout is None else time.monotonic() + timeout
 
 
 class Client:
@@ -47,6 +65,8 @@ class Client:
         self._lock = threading.Condition()
         self._reading = False
         self._mail: dict[int, Deque[Event]] = {}
+        # An event on its way from the library: a signal must not lose it.
+        self._arriving = ctypes.c_void_p()
         timeout_ms(timeout)  # refused here, not by the first call that waits
         raw_path = path("socket_path", socket_path)
         space = text("name_space", name_space)
@@ -140,6 +160,7 @@ class Client:
         parallel_tool_calls, if_version, idempotency_key, deadline_ms, priority, whole_history,
         generate, reuse, discard_on_cancel, model, move_model (all is rendered anew for `model`).
         """
+        check_names(options)
         native = NativeTurn(session_id, messages, generation=generation, **options)
         request = ctypes.c_uint64()
         # Under the lock: an event must not be read before its mailbox exists.
@@ -156,9 +177,10 @@ class Client:
 
     def _read(self, milliseconds: int) -> Event | None:
         """The library's next event; None on time-out."""
-        handle = ctypes.c_void_p()
-        if check(lib.kairos_event_next(self._handle, milliseconds, ctypes.byref(handle))) == 0:
+        if not self._arriving and check(lib.kairos_event_next(
+                self._handle, milliseconds, ctypes.byref(self._arriving))) == 0:
             return None
+        handle, self._arriving = self._arriving, ctypes.c_void_p()
         return _events.take(handle)
 
     def _forget(self, request_id: int) -> None:
@@ -166,21 +188,21 @@ class Client:
             self._mail.pop(request_id, None)
 
     def _next_of(self, request_id: int, timeout: float | None) -> Event:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = _deadline(timeout)
         looked = False
         with self._lock:
             while True:
                 box = self._mail[request_id]
                 if box:
                     return box.popleft()
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                left = _seconds_to(deadline)
                 if left == 0.0 and looked:
                     raise DeadlineExceeded("no event in time")
                 looked = True
                 if self._reading:
                     self._lock.wait(left)
                 else:
-                    self._read_into_mail(timeout_ms(left))
+                    self._read_into_mail(_slice_ms(left))
 
     def _read_into_mail(self, milliseconds: int) -> None:
         """One event, as the reader; called and left with the lock held."""
@@ -212,10 +234,14 @@ class Watch:
 
     def next(self, timeout: float | None = None) -> SessionEvent | None:
         """The next change; None on time-out."""
+        deadline = _deadline(timeout)
+        left = timeout
         handle = ctypes.c_void_p()
-        if check(lib.kairos_watch_next(self.client._handle, timeout_ms(timeout),
-                                       ctypes.byref(handle))) == 0:
-            return None
+        while check(lib.kairos_watch_next(self.client._handle, _slice_ms(left),
+                                          ctypes.byref(handle))) == 0:
+            left = _seconds_to(deadline)
+            if left == 0.0:
+                return None
         event = _events.take(handle)
         assert isinstance(event, SessionEvent)
         return event

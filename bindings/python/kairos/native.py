@@ -157,6 +157,18 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
+def _place_of(name: str) -> str:
+    """Where the loader found a library that this process has loaded."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            places = [line.rstrip("\n").partition("/") for line in maps]
+    except OSError:
+        return name
+    stem = os.path.basename(os.path.realpath(name)).partition(".so")[0]
+    return next((slash + rest for _, slash, rest in places
+                 if os.path.basename(rest).startswith(stem + ".so")), name)
+
+
 def load(path: str | None = None) -> ctypes.CDLL:
     """Loads the library and declares its functions; ImportError says what was tried."""
     name = path or os.environ.get("KAIROS_LIBRARY") or "libkairos.so.1"
@@ -167,7 +179,10 @@ def load(path: str | None = None) -> ctypes.CDLL:
             f"cannot load {name}: {error}. Install libkairos or set KAIROS_LIBRARY to its path."
         ) from error
     for symbol, (result, arguments) in _SIGNATURES.items():
-        function = getattr(library, symbol)
+        function = getattr(library, symbol, None)
+        if function is None:
+            raise ImportError(f"libkairos at {_place_of(name)} is older than this package, which "
+                              f"needs {symbol}(); update it")
         function.restype = result
         function.argtypes = arguments
     if library.kairos_abi_version() < ABI_VERSION:

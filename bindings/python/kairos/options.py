@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ctypes
+import difflib
+import inspect
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence, Union
 
@@ -63,6 +65,7 @@ class Generation:
 
 TOOL_CHOICES = {"auto": 0, "none": 1, "required": 2, "free": 4}
 TOOL_CHOICE_NAMED = 3
+TOOL_NAME_BYTES_MAX = 128
 # "auto", "none", "required", "free", or {"name": TOOL}.
 ToolChoice = Union[str, Mapping[str, Any]]
 
@@ -77,8 +80,10 @@ def as_tool_choice(value: ToolChoice) -> tuple[int, str | None]:
         raise wrong_type("tool_choice", "text or a mapping", value)
     function = value.get("function")
     name = value.get("name") or (function.get("name") if isinstance(function, Mapping) else None)
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not name:
         raise ValueError("tool_choice: the mapping has no name")
+    if len(name.encode("utf-8", "replace")) > TOOL_NAME_BYTES_MAX:
+        raise ValueError(f"tool_choice: the name has more than {TOOL_NAME_BYTES_MAX} bytes")
     return TOOL_CHOICE_NAMED, name
 
 
@@ -246,3 +251,21 @@ class NativeTurn:
             raise ValueError(f'{name}: a number' + (' or "auto"' if auto else ""))
         put(native, name, value)
         return 0
+
+
+TURN_OPTIONS = tuple(name for name, parameter in inspect.signature(NativeTurn).parameters.items()
+                     if parameter.kind is parameter.KEYWORD_ONLY)
+
+
+def check_names(options: Mapping[str, Any]) -> None:
+    """Refuses options that a turn does not have, with the ones it has."""
+    fields = Generation.__dataclass_fields__
+    for name in options:
+        if name in TURN_OPTIONS:
+            continue
+        near = name if name in fields else next(
+            iter(difflib.get_close_matches(name, [*TURN_OPTIONS, *fields], 1)), None)
+        meant = ("." if near is None else f"; did you mean {near}?" if near in TURN_OPTIONS
+                 else f"; did you mean generation=Generation({near}=...)?")
+        raise TypeError(f"a turn has no option {name!r}{meant} Its options: "
+                        f"{', '.join(TURN_OPTIONS)}")

@@ -152,6 +152,9 @@ class Texts(unittest.TestCase):
             ("tools: Circular", lambda: turn(tools=ring)),
             ("tool_choice: one of auto", lambda: turn(tool_choice="Auto")),
             ("tool_choice: the mapping has no name", lambda: turn(tool_choice={"function": 5})),
+            ("tool_choice: the mapping has no name", lambda: turn(tool_choice={"name": ""})),
+            ("tool_choice: the name has more than 128 bytes",
+             lambda: turn(tool_choice={"name": "ü" * 65})),
         ]
         for words, act in table:
             with self.subTest(words):

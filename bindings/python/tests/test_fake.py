@@ -2,12 +2,19 @@
 """The bindings on a fake sidecar, whose answers are known word for word."""
 
 import asyncio
+import ctypes.util
 import math
 import os
+import pathlib
+import signal
+import subprocess
+import sys
 import threading
+import time
 import unittest
 
 import kairos
+from kairos.native import load
 from tests.sidecar import FakeSidecarTest
 
 
@@ -39,6 +46,60 @@ class Sessions(FakeSidecarTest):
             self.assertEqual(caught.exception.detail, 5)
             with self.assertRaises(kairos.StaleVersion):
                 session.turn("x", if_version=7).read()
+
+
+class Signals(FakeSidecarTest):
+    # What follows "waits" sleeps in the library, without limit.
+    TURN = """
+import kairos, sys
+with kairos.Client(sys.argv[1], timeout=None) as client:
+    turn = client.submit("hang")
+    turn.next()
+    try:
+        print("waits", flush=True)
+        turn.read()
+    except KeyboardInterrupt:
+        turn.cancel()
+        turn.read()
+        print(turn.result.finish.name)
+"""
+    WATCH = """
+import kairos, sys
+with kairos.Client(sys.argv[1], timeout=None) as client:
+    watch = client.watch()
+    try:
+        print("waits", flush=True)
+        for event in watch:
+            pass
+    except KeyboardInterrupt:
+        print("ended")
+"""
+
+    def test_an_interrupt_ends_the_waiting_and_the_client_is_of_use(self):
+        for program, last in ((self.TURN, "CANCELLED"), (self.WATCH, "ended")):
+            with self.subTest(last), subprocess.Popen(
+                    [sys.executable, "-c", program, self.path], stdout=subprocess.PIPE, text=True,
+                    preexec_fn=lambda: signal.signal(signal.SIGINT,
+                                                     signal.default_int_handler)) as child:
+                self.addCleanup(child.kill)
+                self.assertEqual(child.stdout.readline(), "waits\n")
+                stat = pathlib.Path(f"/proc/{child.pid}/stat")
+                while stat.read_text().rpartition(") ")[2][0] != "S":
+                    time.sleep(0.01)
+                child.send_signal(signal.SIGINT)
+                try:
+                    self.assertEqual(child.communicate(timeout=60)[0], last + "\n")
+                finally:
+                    child.kill()
+
+
+class Library(unittest.TestCase):
+    def test_one_that_lacks_a_function_is_named_as_older(self):
+        libc = ctypes.util.find_library("c")  # any library without our functions
+        with self.assertRaisesRegex(
+                ImportError, r"^libkairos at /.*/libc\.so\.6 is older than this package, which "
+                             r"needs kairos_abi_version\(\); update it$"):
+            load(libc)
 
 
 class Turns(FakeSidecarTest):
@@ -129,6 +190,12 @@ class Turns(FakeSidecarTest):
             self.client.submit({"role": "user", "text": "x"})
         with self.assertRaisesRegex(ValueError, "temperature: a number"):
             self.client.submit("x", generation=kairos.Generation(temperature="hot"))
+        for option, meant in (("maxtokens", r"; did you mean generation=Generation\(max_tokens="),
+                              ("temperature", r"; did you mean generation=Generation\(temp"),
+                              ("tool", r"; did you mean tools\?"), ("xyz", r"\. Its options: ")):
+            with self.subTest(option), self.assertRaisesRegex(
+                    TypeError, f"^a turn has no option '{option}'{meant}.*tokens, tools, "):
+                self.client.submit("x", **{option: 1})
 
     def test_large_text_goes_both_ways(self):
         text = "0123456789abcdef" * (1 << 17)

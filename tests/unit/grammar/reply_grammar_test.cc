@@ -316,7 +316,8 @@ TEST_F(ReplyGrammarTest, RefusalsNameToolFieldAndKeyword) {
   };
   const Case cases[] = {
       {Rules(ToolChoice::kRequired), "", "tool_choice: asks for a call, without tools"},
-      {Rules(ToolChoice::kNamed, "rain"), std::string(kTools), "no tool is called \"rain\""},
+      {Rules(ToolChoice::kNamed, "rain"), std::string(kTools),
+       "tool_choice: no tool is called \"rain\"; there are: weather, stop"},
       {Rules(ToolChoice::kAuto), "{}", "tools_json: must be a JSON array"},
       {Rules(ToolChoice::kAuto), "[1]", "tools_json: tool 0 has no name"},
       {Rules(ToolChoice::kAuto), R"([{"name": "a"}, {"function": {"name": "a"}}])",

@@ -170,7 +170,8 @@ const BadTurn kBadTurns[] = {
        d->messages.clear();
        d->tokens = {1};
      }},
-    {"flags", "turn flags", [](Draft* d) { d->turn.flags = 1u << 20; }},
+    {"flags", "turn flags: a bit that is not known; this sidecar may be older than the client",
+     [](Draft* d) { d->turn.flags = 1u << 20; }},
     {"move_without_model", "needs model",
      [](Draft* d) { d->turn.flags = KAIROS_TURN_MOVE_MODEL; }},
     {"model_utf8", "model: must be UTF-8", [](Draft* d) { d->turn.model = Str("\xff"); }},
@@ -179,7 +180,9 @@ const BadTurn kBadTurns[] = {
     {"on_cancel", "on_cancel", [](Draft* d) { d->turn.on_cancel = 2; }},
     {"tools", "tools_json", [](Draft* d) { d->turn.tools_json = Str("\xed\xa0\x80"); }},
     {"key", "idempotency_key", [](Draft* d) { d->turn.idempotency_key = Str("\xf5"); }},
-    {"generation_flags", "generation flags", [](Draft* d) { d->generation.flags = 1u << 31; }},
+    {"generation_flags",
+     "generation flags: a bit that is not known; this sidecar may be older than the client",
+     [](Draft* d) { d->generation.flags = 1u << 31; }},
     {"max_tokens", "max_tokens", [](Draft* d) { d->generation.max_tokens = 2'000'000; }},
     {"temperature_nan", "temperature", [](Draft* d) { d->generation.temperature = kNan; }},
     {"temperature_negative", "temperature", [](Draft* d) { d->generation.temperature = -0.1f; }},

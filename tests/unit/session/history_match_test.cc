@@ -79,6 +79,20 @@ TEST(HistoryMatch, ComparesToolFieldsToo) {
   EXPECT_EQ(Match(stored, resent).first_difference, 1);
 }
 
+TEST(HistoryMatch, KnowsAResultAgainWithoutTheIdAndNameThatWereFilledIn) {
+  StateVersion stored = Stored();
+  stored.messages[1].message = {"tool", "noon", "clock", "call_1_0", ""};
+  std::vector<ChatMessage> resent{Message("system", "be brief"), Message("tool", "noon"),
+                                  Message("assistant", "hi"), Message("user", "more")};
+
+  EXPECT_EQ(Match(stored, resent).first_difference, -1);
+
+  resent[1].name = "watch";
+  EXPECT_EQ(Match(stored, resent).first_difference, 1);
+  resent[1] = Message("tool", "one");
+  EXPECT_EQ(Match(stored, resent).first_difference, 1);
+}
+
 TEST(HistoryMatch, KnowsACallAgainThatComesBackAsData) {
   StateVersion stored = Stored();
   stored.messages[2].message.content =

@@ -160,9 +160,12 @@ TEST_F(CatalogTest, LeavesNothingBehindWhenForkSourceIsMissing) {
   Open();
   CommitChain(1);
 
-  EXPECT_EQ(catalog_->Fork(Session(2), SessionId{1}, Version{9}).code(), Code::kNotFound);
-  EXPECT_EQ(catalog_->Fork(Session(2), SessionId{8}, Version{1}).code(), Code::kNotFound);
-  EXPECT_EQ(catalog_->Fork(Session(1), SessionId{1}, Version{1}).code(), Code::kAlreadyExists);
+  const auto code = [&](uint64_t id, uint64_t source, uint64_t version) {
+    return catalog_->Fork(Session(id), SessionId{source}, Version{version}).status().code();
+  };
+  EXPECT_EQ(code(2, 1, 9), Code::kNotFound);
+  EXPECT_EQ(code(2, 8, 1), Code::kNotFound);
+  EXPECT_EQ(code(1, 1, 1), Code::kAlreadyExists);
 
   EXPECT_EQ(catalog_->LoadSessions()->size(), 1u);
 }
@@ -189,7 +192,7 @@ TEST_F(CatalogTest, NamesNoClientDetailForAMissingVersion) {
   const Status loaded =
       catalog_->LoadVersion(SessionId{1}, Version{KAIROS_DETAIL_CONTEXT_FULL}).status();
   const Status forked =
-      catalog_->Fork(Session(2), SessionId{1}, Version{KAIROS_DETAIL_OTHER_MODEL});
+      catalog_->Fork(Session(2), SessionId{1}, Version{KAIROS_DETAIL_OTHER_MODEL}).status();
 
   // The status goes to a client, where a version number would read as a cause.
   EXPECT_EQ(loaded.detail(), 0);

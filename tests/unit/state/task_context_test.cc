@@ -127,6 +127,23 @@ TEST(TaskContext, FindsEntitiesOfFirstSentence) {
                                            "quoted:\xe7\xba\xa2\xe6\xa5\xbc\xe6\xa2\xa6"}));
 }
 
+// The context after `result`, or the words of its refusal.
+std::string After(std::string context, ChatMessage* result, uint64_t index,
+                  ResultSource source = ResultSource::kTurn) {
+  std::string error;
+  const Status status = TaskContextAfterToolResult(source, index, result, &context, &error);
+  EXPECT_TRUE(status.ok() || status.code() == Code::kInvalidArgument);
+  return status.ok() ? context : error;
+}
+
+std::string After(const std::string& context, ChatMessage result, uint64_t index,
+                  ResultSource source = ResultSource::kTurn) {
+  return After(context, &result, index, source);
+}
+
+constexpr char kThreeCalls[] =
+    R"([{"id":"c1","name":"lamp"},{"id":"c2","name":"door"},{"id":"c3","name":"lamp"}])";
+
 TEST(TaskContext, MovesPendingActionToDoneStepsWhenItsResultComes) {
   std::string context = TaskContextFromFirstTurn("Weather?");
   context = TaskContextAfterToolCalls(
@@ -138,7 +155,7 @@ TEST(TaskContext, MovesPendingActionToDoneStepsWhenItsResultComes) {
   ASSERT_EQ(parsed["pending_actions"].size(), 2u);
   EXPECT_EQ(parsed["pending_actions"][1]["tool"], "mail");
 
-  context = TaskContextAfterToolResult(context, {"tool", "sent", "", "c2", ""}, 3);
+  context = After(context, {"tool", "sent", "", "c2", ""}, 3);
 
   parsed = nlohmann::json::parse(context);
   ASSERT_EQ(parsed["pending_actions"].size(), 1u);
@@ -152,11 +169,84 @@ TEST(TaskContext, MovesPendingActionToDoneStepsWhenItsResultComes) {
 
 TEST(TaskContext, NotesResultThatNobodyWaitedForAsFactOnly) {
   const std::string context =
-      TaskContextAfterToolResult("not json", {"tool", "x", "f", "c9", ""}, 1);
+      After("not json", {"tool", "x", "f", "c9", ""}, 1);
 
   const auto parsed = nlohmann::json::parse(context);
   EXPECT_TRUE(parsed["done_steps"].empty());
   EXPECT_EQ(parsed["facts"].size(), 1u);
+}
+
+TEST(TaskContext, AResultWithoutIdAndNameAnswersTheOnlyCallThatIsWaitedFor) {
+  std::string context =
+      TaskContextAfterToolCalls(EmptyTaskContext(), R"([{"id":"c1","name":"lamp"}])", 1);
+  const std::string given_up = TaskContextAfterToolTimeout(context, 5);
+  for (const std::string& before : {context, given_up}) {
+    ChatMessage result{"tool", "on", "", "", ""};
+    const auto after = nlohmann::json::parse(After(before, &result, 2));
+    EXPECT_TRUE(after["pending_actions"].empty());
+    EXPECT_EQ(after["done_steps"][0]["text"], "lamp");
+    EXPECT_EQ(after["facts"][0]["tool"], "lamp");
+    EXPECT_EQ(result.name, "lamp");
+    EXPECT_EQ(result.tool_call_id, "c1");
+  }
+
+  context = TaskContextAfterToolCalls(given_up, R"([{"id":"c2","name":"door"}])", 3);
+  ChatMessage result{"tool", "open", "", "", ""};
+  After(context, &result, 4);
+  EXPECT_EQ(result.tool_call_id, "c2");
+}
+
+TEST(TaskContext, RefusesAResultThatAnswersNoneOrMayAnswerSeveral) {
+  const std::string context = TaskContextAfterToolCalls(EmptyTaskContext(), kThreeCalls, 1);
+  const char* pending = "pending: c1 (lamp), c2 (door), c3 (lamp)";
+  const struct {
+    ChatMessage result;
+    std::string words;
+  } table[] = {
+      {{"tool", "x", "", "", ""},
+       "tool_call_id: must be given, or name, since 3 calls are pending: c1 (lamp), c2 (door), "
+       "c3 (lamp)"},
+      {{"tool", "x", "", "c9", ""},
+       std::string("tool_call_id: \"c9\" is of no pending call; ") + pending},
+      {{"tool", "x", "lamp", "c9", ""},
+       std::string("tool_call_id: \"c9\" is of no pending call; ") + pending},
+      {{"tool", "x", "bell", "", ""},
+       std::string("name: \"bell\" is of no pending call; ") + pending},
+  };
+  for (const auto& row : table) EXPECT_EQ(After(context, row.result, 2), row.words);
+
+  ChatMessage result{"tool", "x", "lamp", "", ""};
+  After(context, &result, 2);
+  EXPECT_EQ(result.tool_call_id, "c1");
+}
+
+TEST(TaskContext, AResentResultMayHaveAnIdOfTheClientsOwn) {
+  std::string context = TaskContextAfterToolCalls(EmptyTaskContext(), kThreeCalls, 1);
+  ChatMessage named{"tool", "x", "door", "own-2", ""};
+  context = After(context, &named, 2, ResultSource::kResent);
+  EXPECT_EQ(named.tool_call_id, "own-2");
+  EXPECT_EQ(context.find("\"tool\":\"door\",\"tool_call_id\""), std::string::npos) << context;
+  const auto two = nlohmann::json::parse(
+      After(context, {"tool", "x", "", "own-1", ""}, 3, ResultSource::kResent));
+  EXPECT_EQ(two["pending_actions"].size(), 2u);  // it may be of either
+
+  context = After(context, {"tool", "x", "", "c1", ""}, 3, ResultSource::kResent);
+  const auto last = nlohmann::json::parse(
+      After(context, {"tool", "x", "", "own-3", ""}, 4, ResultSource::kResent));
+  EXPECT_TRUE(last["pending_actions"].empty());
+  const auto told = nlohmann::json::parse(
+      After(context, {"tool", "x", "", "", ""}, 4, ResultSource::kTold));
+  EXPECT_EQ(told["pending_actions"].size(), 1u);
+}
+
+TEST(TaskContext, ACutTakesTheCallsAlongThatStoodBehindIt) {
+  std::string context = Normal(R"({"pending_actions":[{"tool":"own"}]})");
+  context = TaskContextAfterToolCalls(context, R"([{"id":"c1","name":"lamp"}])", 3);
+
+  EXPECT_EQ(TaskContextAfterCut(context, 4), context);
+  const auto cut = nlohmann::json::parse(TaskContextAfterCut(context, 3));
+  ASSERT_EQ(cut["pending_actions"].size(), 1u);
+  EXPECT_EQ(cut["pending_actions"][0]["tool"], "own");
 }
 
 TEST(TaskContext, StaysBoundedOverManyResultsAndCountsWhatItDropped) {
@@ -164,8 +254,7 @@ TEST(TaskContext, StaysBoundedOverManyResultsAndCountsWhatItDropped) {
 
   for (uint64_t i = 0; i < 300; ++i) {
     context = TaskContextAfterToolCalls(context, "[{\"id\":\"c\",\"name\":\"f\"}]", 2 * i);
-    context = TaskContextAfterToolResult(context, {"tool", std::string(5000, 'y'), "f", "c", ""},
-                                         2 * i + 1);
+    context = After(context, {"tool", std::string(5000, 'y'), "f", "c", ""}, 2 * i + 1);
     ASSERT_LE(context.size(), kTaskContextBytesMax);
   }
 
