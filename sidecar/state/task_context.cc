@@ -276,7 +276,7 @@ bool IsPendingOf(const Json& action, const ChatMessage& result) {
   if (!result.tool_call_id.empty() && action.contains("tool_call_id")) {
     return action["tool_call_id"] == result.tool_call_id;
   }
-  return !result.name.empty() && action["tool"] == result.name;
+  return !result.name.empty() && TextOf(action, "tool") == result.name;
 }
 
 // The one call that a result without a name can mean. One that was given up counts where no other
@@ -303,7 +303,7 @@ Json::iterator FindPending(ResultSource source, const ChatMessage& result, Json*
   if (names_none) return OnlyPending(pending);
   if (source == ResultSource::kTurn) return named;
   const auto of_tool = std::find_if(pending->begin(), pending->end(), [&](const Json& action) {
-    return action["tool"] == result.name;
+    return TextOf(action, "tool") == result.name;
   });
   return of_tool != pending->end() || !result.name.empty() ? of_tool : OnlyPending(pending);
 }
