@@ -519,6 +519,24 @@ class PipedChat(Tool):
         self.assertRegex(shown, r"v1: .* cancelled\]\n$")
 
 
+class SmallKv(Tool):
+    EXTRA = ("--kv-memory", "16MiB")
+
+    def test_a_refused_first_turn_leaves_no_session_and_the_next_line_makes_one(self) -> None:
+        before = self.said("session", "ls")
+        done = self.chat("One.\nTwo.\n", "--max-tokens", "8000", code=REFUSED)
+        self.assertEqual(done.stderr.count("kairosctl: turn: resource exhausted"), 2, done.stderr)
+        self.assertNotIn("no such session", done.stderr)
+        self.assertNotIn("[session", done.stderr)
+        self.assertEqual(self.said("session", "ls"), before)
+
+    def test_a_line_after_a_refused_first_turn_is_answered(self) -> None:
+        done = self.chat("word " * 20_000 + "\nHi.\n", "--max-tokens", "4", code=REFUSED)
+        identity = re.search(r"(?m)^\[session (\w{16})\]$", done.stderr)[1]
+        self.assertEqual(done.stderr.count("[session "), 1)
+        self.assertIn(f"[{identity} v1: ", done.stdout)
+
+
 class ChatSettings(Tool):
     EXTRA = ("--generation-temperature", "2", "--limits-max-tokens-default", "16")
 
