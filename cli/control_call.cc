@@ -2,6 +2,7 @@
 #include "cli/control_call.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -38,6 +39,16 @@ void Complain(const Target& target, const Fault& fault, const std::string& what)
 
 std::string AdviceForDenied(const std::string& path) {
   if (faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0 || errno != EACCES) return "";
+  struct stat status {};
+  if (const std::string folder = FolderThatShutsOut(path);
+      !folder.empty() && stat(folder.c_str(), &status) == 0) {
+    char mode[8];
+    std::snprintf(mode, sizeof(mode), "%04o", status.st_mode & 07777u);
+    return "permission denied to uid " + std::to_string(geteuid()) + " by the folder " + folder +
+           " (uid " + std::to_string(status.st_uid) + ", gid " + std::to_string(status.st_gid) +
+           ", mode " + mode + "): clients of other users need socket_mode = \"0660\", its group, "
+           "and folders that let the group through (chmod g+x)";
+  }
   return "permission denied to uid " + std::to_string(geteuid()) +
          ": only the user that kairosd runs as and root may open the control socket; others may "
          "open that of clients, with socket_mode = \"0660\" and its group";
