@@ -115,7 +115,11 @@ std::vector<Finding> Look(const ConfigFlags& flags) {
   for (const ConfigModel& model : config.Models()) {
     models.push_back({model.name, model.path, model.kv_memory});
   }
-  CheckModels(models, &findings);
+  const std::vector<CheckedModel> checked = CheckModels(models, &findings);
+  for (size_t i = 0; i < checked.size(); ++i) {
+    if (checked[i].file == nullptr) continue;
+    findings.push_back(CheckChatTemplate(models[i], *checked[i].file));
+  }
   return findings;
 }
 

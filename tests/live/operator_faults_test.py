@@ -482,6 +482,7 @@ class Faults(unittest.TestCase):
         model.keep_layers(1)
         model.set_string("tokenizer.chat_template", "")
         self.daemon.model = model.write(self.folder + "/base.gguf")
+        self.assert_found("chat_template", "warn", "base brings no chat template", "Instruct")
         self.daemon.extra = ("--log-level", "info")
         self.daemon.start()
         log = self.daemon.log_text()
