@@ -19,6 +19,7 @@
 #include "cli/words.h"
 #include "kairos/kairos.h"
 #include "shm/socket_path.h"
+#include "usage/program.h"
 
 namespace kairos {
 
@@ -116,6 +117,10 @@ class Chat {
 };
 
 int Chat::Open() {
+  if (!options_.session.empty() && !ParseSessionText(options_.session, &session_)) {
+    std::fprintf(stderr, "kairosctl: session: not an id of up to 16 hex digits\n");
+    return kExitUsage;
+  }
   kairos_client_options_t options;
   kairos_client_options_init(&options);
   options.socket_path = View(options_.socket);
@@ -123,14 +128,12 @@ int Chat::Open() {
     const Result<std::string> socket = options_.socket.empty() ? DefaultSocketPath()
                                                                : Result(options_.socket);
     advice_ = socket.ok() ? AdviceForDenied(*socket) : "";
-    Fail(advice_.empty() ? "no sidecar" : "no access", code);
+    const bool silent = code == -KAIROS_DEADLINE_EXCEEDED;
+    Fail(!advice_.empty() ? "no access" : silent ? "the sidecar does not answer" : "no sidecar",
+         code);
     return kExitUnavailable;
   }
   if (options_.session.empty()) return 0;
-  if (!ParseSessionText(options_.session, &session_)) {
-    std::fprintf(stderr, "kairosctl: session: not an id of up to 16 hex digits\n");
-    return 2;
-  }
   first_ = false;
   if (const int32_t code = kairos_session_open(client_, session_, nullptr, kCallMs); code < 0) {
     Fail("session", code);

@@ -10,6 +10,7 @@
 #include <ctime>
 
 #include "shm/socket_path.h"
+#include "usage/program.h"
 
 namespace kairos {
 
@@ -54,9 +55,27 @@ std::string AdviceForDenied(const std::string& path) {
          "open that of clients, with socket_mode = \"0660\" and its group";
 }
 
+bool ReadSession(const Target& target, SessionId* session) {
+  if (target.session.empty() || ParseSessionText(target.session, &session->value)) return true;
+  std::fprintf(stderr, "kairosctl: session: not an id of up to 16 hex digits\n");
+  return false;
+}
+
 std::unique_ptr<ControlClient> Connect(const Target& target, int* status) {
+  // What is wrong with the command line is not told only where a sidecar runs.
+  if (SessionId ignored; !ReadSession(target, &ignored)) {
+    *status = kExitUsage;
+    return nullptr;
+  }
   std::string error;
   const std::string path = ControlPath(target.control_socket);
+  if (const Result<std::string> socket = DefaultSocketPath(); path.empty() && !socket.ok()) {
+    Complain(target, {KAIROS_INVALID_ARGUMENT, 0, socket.status().message(),
+                      "KAIROS_SOCKET, or XDG_RUNTIME_DIR, is too long: name a shorter path"},
+             "no socket: ");
+    *status = kExitUsage;
+    return nullptr;
+  }
   auto client = ControlClient::Open(path, &error);
   if (client.ok()) return client.Take();
   const std::string denied = AdviceForDenied(path);
@@ -77,10 +96,7 @@ int Ask(ControlClient& client, const ControlRequest& request, ControlReply* repl
 
 int Call(const Target& target, ControlRequest request, ControlReply* reply,
          ControlClient* client) {
-  if (!target.session.empty() && !ParseSessionText(target.session, &request.session.value)) {
-    std::fprintf(stderr, "kairosctl: session: not an id of up to 16 hex digits\n");
-    return 2;
-  }
+  if (!ReadSession(target, &request.session)) return kExitUsage;
   if (request.version == 0) request.version = target.version;
   std::unique_ptr<ControlClient> opened;
   if (client == nullptr) {

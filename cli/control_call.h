@@ -33,6 +33,10 @@ std::string ControlPath(const std::string& given, const std::string& client_sock
 // What to do where this user may not connect to the socket at `path`; empty where that is not so.
 std::string AdviceForDenied(const std::string& path);
 
+// The session that the target names, if any. False, after the reason was printed, where that is no
+// id.
+bool ReadSession(const Target& target, SessionId* session);
+
 // Connects; null with the exit status in *status after the reason was printed.
 std::unique_ptr<ControlClient> Connect(const Target& target, int* status);
 

@@ -66,7 +66,12 @@ int Reload(const Target& target) {
 // What the command line asks for; returns the exit status.
 using Action = std::function<int()>;
 
-void AddSessionCommands(CLI::App* app, Target* target, double* sweep_hours, Action* action) {
+struct SweepWords {
+  double hours = 0;
+  bool yes = false;
+};
+
+void AddSessionCommands(CLI::App* app, Target* target, SweepWords* words, Action* action) {
   CLI::App* session = app->add_subcommand("session", "list, show and change sessions");
   session->require_subcommand(1);
   session->add_subcommand("ls", "list all sessions")->callback([=] {
@@ -105,11 +110,14 @@ void AddSessionCommands(CLI::App* app, Target* target, double* sweep_hours, Acti
       "delete", "free it everywhere, now",
       [=] { return Act(*target, ControlVerb::kSessionDelete); }, VersionWord::kNone);
   CLI::App* sweep = session->add_subcommand("sweep", "delete all that were not used for long");
-  sweep->add_option("--unused", *sweep_hours, "hours without a turn, at least")
+  sweep->add_flag("--yes", words->yes, "do not ask, also below one hour");
+  sweep->add_option("--unused", words->hours, "hours without a turn, at least")
       ->required()
       ->type_name("HOURS")
       ->check(NumberBetween(0, 1e6));
-  sweep->callback([=] { *action = [=] { return SweepSessions(*target, *sweep_hours); }; });
+  sweep->callback([=] {
+    *action = [=] { return SweepSessions(*target, words->hours, words->yes); };
+  });
 }
 
 void AddSidecarCommands(CLI::App* app, Target* target, Action* action) {
@@ -213,8 +221,8 @@ int RunTool(int argc, char** argv) {
       ->type_name("PATH");
   app.add_flag("--json", target.json, "print JSON");
   AddChat(&app, &target, &chat, &action);
-  double sweep_hours = 0;
-  AddSessionCommands(&app, &target, &sweep_hours, &action);
+  SweepWords sweep;
+  AddSessionCommands(&app, &target, &sweep, &action);
   AddSidecarCommands(&app, &target, &action);
   AddTop(&app, &target, &top, &action);
   CLI::App* doctor = app.add_subcommand(

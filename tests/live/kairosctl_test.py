@@ -271,10 +271,41 @@ class Verbs(Tool):
         done = self.said("session", "sweep", "--unused", "1000")
         self.assertEqual(done["deleted"], 0)
         self.assertGreaterEqual(done["kept"], 2)
-        swept = self.run_tool("session", "sweep", "--unused", "0").stdout
+        refused = self.run_tool("session", "sweep", "--unused", "0.5", code=USAGE)
+        self.assertIn("add --yes", refused.stderr)
+        for answer, status in (("n", REFUSED), ("", REFUSED)):
+            terminal = Terminal([CTL, "--control", self.daemon.control, "session", "sweep",
+                                 "--unused", "0"])
+            terminal.expect(r"hour\? \[y/N\] ")
+            terminal.type(answer + "\n")
+            terminal.expect("nothing was deleted")
+            self.assertEqual(terminal.wait(), status)
+        self.assertLessEqual(ids, {row["id"] for row in self.said("session", "ls")})
+        swept = self.run_tool("session", "sweep", "--unused", "0", "--yes").stdout
         self.assertRegex(swept, r"^\d+ sessions deleted, 0 kept\n$")
         self.assertFalse(ids & {row["id"] for row in self.said("session", "ls")})
         self.run_tool("session", "sweep", code=USAGE)
+
+    def test_missing_things_are_told_with_what_there_is(self) -> None:
+        identity = self.session("Hello.", "Again.")
+        done = self.run_tool("session", "show", identity, "77", code=REFUSED)
+        self.assertRegex(done.stderr, r"there are versions from \d on; the head is 2\n")
+        done = self.chat("Hi.\n", "--model", "nope", code=REFUSED)
+        self.assertIn("none in memory is called nope; there are: ", done.stderr)
+        self.assertNotIn("session ls", done.stderr)
+
+    def test_wrong_words_are_told_before_a_missing_sidecar(self) -> None:
+        for words in (("session", "show", "xyz"), ("session", "export", "xyz"),
+                      ("run", "--session", "xyz", "--socket", "/nonesuch/kairos.sock")):
+            done = self.run_tool(*words, control="/nonesuch/control.sock", code=USAGE)
+            self.assertIn("session: not an id", done.stderr)
+
+    def test_socket_path_that_is_too_long_is_called_so(self) -> None:
+        done = subprocess.run([CTL, "ping"], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "KAIROS_SOCKET": "/" + "a" * 107})
+        self.assertEqual(done.returncode, USAGE)
+        self.assertIn("socket path: at most 107 bytes", done.stderr)
+        self.assertIn("KAIROS_SOCKET", done.stderr)
 
     def test_stats_have_units(self) -> None:
         self.session("Hello.")

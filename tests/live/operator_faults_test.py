@@ -481,6 +481,7 @@ class Faults(unittest.TestCase):
         model = gguf_edit.Gguf(str(live_daemon.model_path()))
         model.keep_layers(1)
         model.set_string("tokenizer.chat_template", "")
+        self.assertEqual(self.finding("chat_template")["severity"], "ok")
         self.daemon.model = model.write(self.folder + "/base.gguf")
         self.assert_found("chat_template", "warn", "base brings no chat template", "Instruct")
         self.daemon.extra = ("--log-level", "info")
@@ -521,6 +522,11 @@ class Faults(unittest.TestCase):
         self.daemon.start()
         os.kill(self.daemon.pid, signal.SIGSTOP)
         self.addCleanup(os.kill, self.daemon.pid, signal.SIGCONT)
+        done = subprocess.run([CTL, "run", "--socket", self.daemon.socket], capture_output=True,
+                              text=True, timeout=60, input="")
+        self.assertEqual(done.returncode, 69)
+        self.assertIn("kairosctl: the sidecar does not answer: ", done.stderr)
+        self.assertIn("`kairosctl doctor` looks at it", done.stderr)
         self.assert_found("library", "fail", "libkairos cannot attach",
                           f"kairosd is stopped: kill -CONT {self.daemon.pid}")
 
