@@ -273,6 +273,7 @@ bool Chat::OnEvent(kairos_event_t* event) {
       kairos_final_t done{};
       done.struct_size = sizeof(done);
       if (kairos_event_final(event, &done) >= 0) PrintFinal(done);
+      if (!words.empty()) std::fprintf(stderr, "kairosctl: turn: %s\n", Printable(words).c_str());
       first_ = false;
       return true;
     }

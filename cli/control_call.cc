@@ -14,12 +14,6 @@
 
 namespace kairos {
 
-namespace {
-
-constexpr int kCallMs = 5000;
-
-}  // namespace
-
 std::string ControlPath(const std::string& given, const std::string& client_socket) {
   if (!given.empty()) return given;
   if (!client_socket.empty()) return ControlSocketBeside(client_socket);
@@ -85,8 +79,9 @@ std::unique_ptr<ControlClient> Connect(const Target& target, int* status) {
   return nullptr;
 }
 
-int Ask(ControlClient& client, const ControlRequest& request, ControlReply* reply, Fault* fault) {
-  const Status status = client.Call(request, kCallMs, reply);
+int Ask(ControlClient& client, const ControlRequest& request, ControlReply* reply, Fault* fault,
+        int limit_ms) {
+  const Status status = client.Call(request, limit_ms, reply);
   if (status.ok() && reply->code == 0) return 0;
   const int32_t code = status.ok() ? reply->code : static_cast<int32_t>(status.code());
   *fault = status.ok() ? Fault{code, reply->detail, reply->text}

@@ -255,7 +255,7 @@ int Act(const Target& target, ControlVerb verb) {
   request.verb = verb;
   ControlReply reply;
   if (const int code = Call(target, request, &reply); code != 0) return code;
-  if (target.json && (verb == ControlVerb::kPing || verb == ControlVerb::kDrain)) {
+  if (target.json && verb == ControlVerb::kPing) {
     std::printf("{\"ok\":true}\n");
   } else if (target.json) {
     std::printf("{\"ok\":true,\"session\":\"%s\",\"version\":%llu}\n",

@@ -232,6 +232,7 @@ ConductorSettings Daemon::SettingsOf(const DaemonOptions& options) {
   settings.router = options.router;
   settings.grants = options.grants;
   settings.phases = options.phases;
+  settings.drain_timeout_ms = options.drain_timeout_ms;
   settings.catalog = {options.catalog.bytes_max, options.catalog.versions_max};
   return settings;
 }
@@ -255,7 +256,6 @@ void Daemon::FinishReload(const DaemonOptions* changed, const Status& status, st
   outcome.code = static_cast<int32_t>(status.code());
   outcome.text = std::move(text);
   if (changed != nullptr) {
-    body.options.drain_timeout_ms = changed->drain_timeout_ms;
     body.ingress->ChangeLimits({changed->ingress.attachments_max,
                                 changed->ingress.attachments_per_process_max,
                                 changed->ingress.attachment.in_flight_max,
@@ -273,6 +273,7 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
   conductor.router = settings.router;
   conductor.grants = settings.grants;
   conductor.phases = settings.phases;
+  conductor.drain_timeout_ms = settings.drain_timeout_ms;
   for (const auto& model : body.models) conductor.models.push_back(model->Parts());
   body.conductor = std::make_unique<Conductor>(
       Conductor::Parts{*body.journal, RuleFilter(), body.requests, body.replies,
@@ -410,7 +411,7 @@ void Daemon::Stop(bool now) {
       usleep(5'000);
     }
   };
-  if (!now) wait_idle(body.options.drain_timeout_ms);
+  if (!now) wait_idle(body.conductor->drain_timeout_ms());
   // What is still open is cancelled; cancelled turns are committed like any other.
   body.conductor->RequestCancelAll();
   wait_idle(2'000);

@@ -666,7 +666,8 @@ class Endings(Tool):
                                                                     ignore_eos=True))
         while not isinstance(open_turn.next(60), kairos.TextEvent):
             pass
-        self.assertEqual(self.run_tool("drain").stdout, "ok\n")
+        self.assertEqual(self.run_tool("drain").stdout,
+                         "1 turn is open; after 600 s (drain.timeout) what is open is cut\n")
         with self.assertRaises(kairos.Unavailable) as caught:
             client.submit("Hi.", generation=kairos.Generation(max_tokens=4)).read()
         self.assertEqual(caught.exception.detail, 7, caught.exception)
@@ -674,6 +675,34 @@ class Endings(Tool):
         self.assertEqual(open_turn.result.usage.generated_tokens, 200)
         self.assertEqual(self.daemon.wait(), 0, self.daemon.log_text())
         self.run_tool("ping", code=UNAVAILABLE)
+
+    def test_drain_that_waits_cuts_turns_at_its_limit_and_says_why(self) -> None:
+        client = self.client()
+        turn = client.submit(LONG, generation=kairos.Generation(max_tokens=4000,
+                                                               ignore_eos=True))
+        while not isinstance(turn.next(60), kairos.TextEvent):
+            pass
+        chat = subprocess.Popen([CTL, "run", "--socket", self.daemon.socket, "--max-tokens",
+                                 "4000"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (chat.kill(), chat.wait()))
+        chat.stdin.write(LONG + "\n")
+        chat.stdin.flush()
+        self.assertTrue(chat.stdout.read(1))
+        done = self.run_tool("drain", "--wait", "--timeout", "1.5")
+        self.assertEqual(done.stdout, "2 turns are open; after 1.5 s (--timeout) what is open is "
+                                      "cut\nthe sidecar has ended\n")
+        self.assertRegex(done.stderr, r"^2 turns are open\n")
+        self.assertIsNotNone(self.daemon.process.poll(), "it has not ended")
+        self.assertEqual(self.daemon.wait(), 0, self.daemon.log_text())
+        turn.read()
+        self.assertLess(turn.result.usage.generated_tokens, 4000)
+        _, told = chat.communicate(timeout=live_daemon.WATCHDOG_S)
+        self.assertIn("kairosctl: turn: the sidecar is shutting down", told)
+
+    def test_drain_as_json_tells_what_is_open(self) -> None:
+        self.assertEqual(self.said("drain", "--wait"),
+                         {"ok": True, "turns_open": 0, "drain_timeout_ms": 600_000, "ended": True})
 
     def test_a_second_instance_ends_with_75_and_harms_nothing(self) -> None:
         identity = self.session("Hello.")
