@@ -60,6 +60,33 @@ CLI::App* AddRing(CLI::App* app, kairos::RingBenchOptions* ring) {
   return command;
 }
 
+CLI::App* AddTurns(CLI::App* app, kairos::TurnBenchOptions* turns) {
+  CLI::App* command = app->add_subcommand(
+      "turns", "play a conversation in a session and statelessly, then kill -9 and resume");
+  command->add_option("--daemon", turns->daemon, "kairosd to start (default: beside this)");
+  command->add_option("--model", turns->model, "GGUF file or fetched name")->required();
+  command
+      ->add_option("--conversation", turns->conversation, "FILE, or FILE:N for a line of a .jsonl")
+      ->required();
+  command->add_option("--work", turns->work, "folder for sockets and state (default: fresh)");
+  command->add_option("--max-tokens", turns->max_tokens, "tokens per answer, default 48");
+  command->add_option("--sessions", turns->sustained_sessions,
+                            "sessions of the sustained load, default 8; 0: skip it");
+  command
+      ->add_option("--silence", turns->silence_s,
+                   "seconds without an event, after which the sidecar is asked whether it answers; "
+                   "if so, the turn goes on; default 120")
+      ->check(CLI::Range(0.01, 3600.0));
+  command
+      ->add_option("--limit", turns->limit_min,
+                   "minutes for playing the turns, default 120; kill -9 and the rest follow then")
+      ->check(CLI::Range(0.01, 10'000.0));
+  command->add_flag("--json", turns->json, "JSON lines on stdout");
+  command->add_flag("--quick", turns->quick, "two turns, as a test of the bench itself");
+  AddPeer(command, &turns->peer);
+  return command;
+}
+
 CLI::App* AddSpeculation(CLI::App* app, kairos::SpeculationBenchOptions* speculation) {
   CLI::App* command = app->add_subcommand(
       "speculation", "what guessing tokens gains on agents' conversations");
@@ -188,20 +215,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
 
   kairos::TurnBenchOptions turns;
-  CLI::App* turns_command = app.add_subcommand(
-      "turns", "play a conversation in a session and statelessly, then kill -9 and resume");
-  turns_command->add_option("--daemon", turns.daemon, "kairosd to start (default: beside this)");
-  turns_command->add_option("--model", turns.model, "GGUF file or fetched name")->required();
-  turns_command
-      ->add_option("--conversation", turns.conversation, "FILE, or FILE:N for a line of a .jsonl")
-      ->required();
-  turns_command->add_option("--work", turns.work, "folder for sockets and state (default: fresh)");
-  turns_command->add_option("--max-tokens", turns.max_tokens, "tokens per answer, default 48");
-  turns_command->add_option("--sessions", turns.sustained_sessions,
-                            "sessions of the sustained load, default 8; 0: skip it");
-  turns_command->add_flag("--json", turns.json, "JSON lines on stdout");
-  turns_command->add_flag("--quick", turns.quick, "two turns, as a test of the bench itself");
-  AddPeer(turns_command, &turns.peer);
+  CLI::App* turns_command = AddTurns(&app, &turns);
 
   kairos::RingBenchOptions ring;
   CLI::App* ring_command = AddRing(&app, &ring);

@@ -1,17 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/played_turn.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/clock.h"
 
 namespace kairos {
 namespace {
 
 constexpr uint64_t kTellNs = 200'000'000;
-constexpr uint64_t kSilenceNs = 120'000'000'000;
 
 // An empty text is "not given": as an empty tool list it would take the session's tools away.
 kairos_string_t View(const std::string& text) {
   return {text.empty() ? nullptr : text.data(), text.size()};
+}
+
+// Whether the sidecar's ingress answers; it does so at once, whatever the engine computes.
+bool Answers(kairos_client_t* client, uint64_t silence_ns) {
+  constexpr uint32_t kBytes = 8;
+  const uint64_t limit_ms = std::clamp<uint64_t>(silence_ns / 1'000'000, 10'000, 120'000);
+  return kairos_client_ping(client, kBytes, 0, static_cast<int32_t>(limit_ms)) >= 0;
+}
+
+PlayedTurn GiveUp(kairos_client_t* client, uint64_t request, PlayedTurn turn, std::string error) {
+  kairos_turn_cancel(client, request);
+  turn.error = std::move(error);
+  return turn;
 }
 
 }  // namespace
@@ -76,10 +91,22 @@ PlayedTurn PlayTurn(kairos_client_t* client, const TurnAsk& ask) {
     const int32_t got =
         kairos_event_next(client, static_cast<int32_t>(kTellNs / 1'000'000), &event);
     now_ns = MonotonicNs();
-    if (got == 0 && now_ns - heard_ns < kSilenceNs) continue;
-    if (got <= 0) {
-      turn.error = got == 0 ? "no event for two minutes" : LastError();
+    if (got < 0) {
+      turn.error = LastError();
+      turn.unanswered = true;
       return turn;
+    }
+    if (got == 0) {
+      if (ask.until_ns != 0 && now_ns >= ask.until_ns) {
+        return GiveUp(client, request, std::move(turn), "the time for playing is over");
+      }
+      if (now_ns - heard_ns < ask.silence_ns) continue;
+      if (!Answers(client, ask.silence_ns)) {
+        turn.unanswered = true;
+        return GiveUp(client, request, std::move(turn), "the sidecar does not answer");
+      }
+      heard_ns = MonotonicNs();
+      continue;
     }
     heard_ns = now_ns;
     const double now_ms = static_cast<double>(now_ns - begin_ns) * 1e-6;

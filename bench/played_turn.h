@@ -22,10 +22,14 @@ struct TurnAsk {
   bool ignore_eos = false;
   // Called five times a second or so until the turn ends, with the seconds since it was submitted.
   std::function<void(double)> waiting = {};
+  // After so long without an event the sidecar is asked whether it answers; if so, it goes on.
+  uint64_t silence_ns = 120'000'000'000;
+  uint64_t until_ns = 0;  // monotonic; given up then. 0: no limit
 };
 
 struct PlayedTurn {
   bool ok = false;
+  bool unanswered = false;  // given up because the sidecar answers nothing
   std::string error;
   std::string text;
   std::vector<int32_t> tokens;
@@ -36,7 +40,9 @@ struct PlayedTurn {
 
 // Returns the request id, or 0 with out->error set.
 uint64_t SubmitTurn(kairos_client_t* client, const TurnAsk& ask, PlayedTurn* out);
-// Submits and reads events until the turn ends. Blocks.
+// Submits and reads events until the turn ends, however long that takes. Blocks. Gives up, and
+// cancels the turn, where the sidecar does not answer a ping either, within `silence_ns` but 10 s
+// at least, or at `until_ns`.
 PlayedTurn PlayTurn(kairos_client_t* client, const TurnAsk& ask);
 std::string LastError();
 

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "base/clock.h"
 #include "base/printable_text.h"
 #include "bench/conversation.h"
@@ -51,8 +53,14 @@ class TurnBench {
     client_ = sidecar_.Open();
     if (client_ == nullptr || !CreateSession()) return Complain("session");
     if (!options_.json) PrintHead();
+    until_ns_ = MonotonicNs() + static_cast<uint64_t>(options_.limit_min * 60e9);
     for (size_t i = 0; i < conversation_.turns.size(); ++i) {
-      if (!PlayBoth(i)) return 1;
+      if (!PlayBoth(i)) {
+        if (!gave_up_) return 1;
+        std::fprintf(stderr, "going on with kill -9 and the restart, after %zu of %zu turns\n",
+                     rows_.size(), conversation_.turns.size());
+        break;
+      }
       if (rows_.back().session.final.prompt_tokens + options_.max_tokens + 700 > context_tokens_) {
         std::fprintf(stderr, "the model's context is nearly full after turn %zu; stopping there\n",
                      i + 1);
@@ -67,14 +75,14 @@ class TurnBench {
     const bool replayed = std::all_of(rows_.begin(), rows_.end(), [](const Row& row) {
       return row.session.tokens == row.stateless.tokens;
     });
-    return equal && replayed ? 0 : 1;
+    return equal && replayed && !gave_up_ ? 0 : 1;
   }
 
  private:
   bool CreateSession() {
     kairos_session_options_t options;
     kairos_session_options_init(&options);
-    return kairos_session_create(client_, &options, &session_, 10'000) == KAIROS_OK;
+    return kairos_session_create(client_, &options, &session_, CallMs()) == KAIROS_OK;
   }
 
   int Complain(const char* what) {
@@ -94,30 +102,56 @@ class TurnBench {
     ask.messages.push_back(conversation_.turns[index]);
     ask.max_tokens = options_.max_tokens;
     ask.logits_hash = true;
+    Patience(&ask);
     return ask;
+  }
+
+  void Patience(TurnAsk* ask) const {
+    ask->silence_ns = static_cast<uint64_t>(options_.silence_s * 1e9);
+    ask->until_ns = until_ns_;
+  }
+
+  // Of a call beside the turns.
+  int32_t CallMs() const {
+    return std::max(10'000, static_cast<int32_t>(options_.silence_s * 1000));
+  }
+
+  static PlayedTurn Unanswered() {
+    PlayedTurn turn;
+    turn.error = LastError();
+    turn.unanswered = true;
+    return turn;
+  }
+
+  // Says why a turn is not there; the rest of the demo follows all the same.
+  bool GiveUp(size_t index, const char* how, const PlayedTurn& turn) {
+    std::fprintf(stderr, "turn %zu, %s: %s\n", index + 1, how, turn.error.c_str());
+    gave_up_ = true;
+    unanswered_ = turn.unanswered;
+    return false;
   }
 
   // The turn on a copy of the session with reuse off, then on the session itself.
   bool PlayBoth(size_t index) {
     uint64_t copy = 0;
-    if (kairos_session_fork(client_, session_, 0, &copy, 10'000) < 0) {
-      return Complain("fork") == 0;
+    if (kairos_session_fork(client_, session_, 0, &copy, CallMs()) < 0) {
+      return GiveUp(index, "fork", Unanswered());
     }
     Row row;
     TurnAsk stateless = AskFor(index, copy);
     stateless.flags = KAIROS_TURN_NO_REUSE;
     stateless.waiting = [&](double seconds) { ShowProgress(index, "stateless", seconds); };
     row.stateless = PlayTurn(client_, stateless);
-    if (kairos_session_delete(client_, copy, 10'000) < 0) return Complain("delete") == 0;
+    EndProgress();
+    if (!row.stateless.ok) return GiveUp(index, "stateless", row.stateless);
+    if (kairos_session_delete(client_, copy, CallMs()) < 0) {
+      return GiveUp(index, "delete", Unanswered());
+    }
     TurnAsk in_session = AskFor(index, session_);
     in_session.waiting = [&](double seconds) { ShowProgress(index, "in the session", seconds); };
     row.session = PlayTurn(client_, in_session);
-    if (isatty(STDERR_FILENO) == 1) std::fputs("\r\x1b[K", stderr);
-    if (!row.session.ok || !row.stateless.ok) {
-      std::fprintf(stderr, "turn %zu: %s%s\n", index + 1, row.session.error.c_str(),
-                   row.stateless.error.c_str());
-      return false;
-    }
+    EndProgress();
+    if (!row.session.ok) return GiveUp(index, "in the session", row.session);
     if (peer_.running() && !PlayPeer(index, &row)) return false;
     rows_.push_back(std::move(row));
     options_.json ? PrintRowJson(index) : PrintRow(index);
@@ -130,8 +164,16 @@ class TurnBench {
     if (seconds < told_s_) told_s_ = 0;  // another turn
     if (!terminal && seconds - told_s_ < 10) return;
     told_s_ = seconds;
-    std::fprintf(stderr, "%sturn %zu of %zu, %s: %.1f s%s", terminal ? "\r\x1b[K" : "", index + 1,
-                 conversation_.turns.size(), how, seconds, terminal ? "" : "\n");
+    const int whole = static_cast<int>(seconds);
+    const std::string time = whole < 60 ? fmt::format("{:.1f} s", seconds)
+                                        : fmt::format("computing for {} min {} s", whole / 60,
+                                                      whole % 60);
+    std::fprintf(stderr, "%sturn %zu of %zu, %s: %s%s", terminal ? "\r\x1b[K" : "", index + 1,
+                 conversation_.turns.size(), how, time.c_str(), terminal ? "" : "\n");
+  }
+
+  static void EndProgress() {
+    if (isatty(STDERR_FILENO) == 1) std::fputs("\r\x1b[K", stderr);
   }
 
   // The peer gets the conversation so far as text, and our answer as what it said, so that both
@@ -221,10 +263,20 @@ class TurnBench {
         {"user", "", "Please repeat the most important points of what we settled, briefly."});
     ask.max_tokens = options_.max_tokens;
     ask.logits_hash = true;
+    until_ns_ = 0;
+    Patience(&ask);
     uint64_t copy = 0;
-    if (kairos_session_fork(client_, session_, 0, &copy, 10'000) < 0) return Complain("fork") == 0;
-    ask.session = copy;
-    unbroken_ = PlayTurn(client_, ask);
+    if (unanswered_) {
+      unbroken_.error = "the sidecar did not answer";
+    } else if (kairos_session_fork(client_, session_, 0, &copy, CallMs()) < 0) {
+      unbroken_.error = LastError();
+    } else {
+      ask.session = copy;
+      unbroken_ = PlayTurn(client_, ask);
+    }
+    if (!unbroken_.ok) {
+      std::fprintf(stderr, "no unbroken turn to compare with: %s\n", unbroken_.error.c_str());
+    }
     kairos_client_close(client_);
     client_ = nullptr;
     sidecar_.Kill();
@@ -250,7 +302,6 @@ class TurnBench {
       model_ns += static_cast<double>(row.session.final.model_ns);
     }
     const double overhead = turn_ns == 0 ? 0 : (turn_ns - model_ns) / turn_ns;
-    const Row& last = rows_.back();
     if (!options_.json) {
       std::printf("ready again after %.0f ms (model load included); the next turn computed %llu "
                   "tokens again, %llu of them for the restart: %.1f ms to its first token\n",
@@ -259,10 +310,16 @@ class TurnBench {
                   static_cast<unsigned long long>(
                       resumed_.final.recomputed_by[KAIROS_REASON_RESTART]),
                   static_cast<double>(resumed_.final.ttft_ns) * 1e-6);
-      std::printf(
-          "the session goes on with %s tokens as the unbroken one (%zu of them, logits %s)\n",
-          equal ? "the same" : "DIFFERENT", resumed_.tokens.size(),
-          equal ? "equal bit for bit" : "differ");
+      if (unbroken_.ok) {
+        std::printf(
+            "the session goes on with %s tokens as the unbroken one (%zu of them, logits %s)\n",
+            equal ? "the same" : "DIFFERENT", resumed_.tokens.size(),
+            equal ? "equal bit for bit" : "differ");
+      } else if (resumed_.ok) {
+        std::printf("the session goes on (%zu tokens)\n", resumed_.tokens.size());
+      }
+      if (rows_.empty()) return;
+      const Row& last = rows_.back();
       std::printf("turn %zu: %.1f ms instead of %.1f ms to the first token, %.1fx; everything but "
                   "the model's steps: %.2f %% of a turn\n",
                   rows_.size(), last.session.ttft_ms, last.stateless.ttft_ms,
@@ -308,7 +365,7 @@ class TurnBench {
       return request_of[i] != 0;
     };
     for (uint32_t i = 0; i < sessions; ++i) {
-      if (kairos_session_create(client_, nullptr, &ids[i], 10'000) < 0) {
+      if (kairos_session_create(client_, nullptr, &ids[i], CallMs()) < 0) {
         return Complain("session") == 0;
       }
     }
@@ -355,6 +412,9 @@ class TurnBench {
   PlayedTurn resumed_;
   double restart_ms_ = 0;
   double told_s_ = 0;  // ShowProgress()
+  uint64_t until_ns_ = 0;    // monotonic; the turns are played until then
+  bool gave_up_ = false;     // a turn is missing
+  bool unanswered_ = false;  // because the sidecar answers nothing
   PeerProcess peer_;
   nlohmann::json history_;  // what the peer was told
 };

@@ -19,6 +19,8 @@ struct TurnBenchOptions {
   uint32_t sustained_turns = 4;
   PeerOptions peer;           // plays the same conversation, with and without its prompt cache
   bool json = false;
+  double silence_s = 120;     // without an event, until the sidecar is asked whether it answers
+  double limit_min = 120;     // for playing the turns; then what was played is shown
   bool quick = false;         // two turns, no sustained load
 };
 

@@ -19,6 +19,7 @@
 #include "cli/words.h"
 #include "kairos/kairos.h"
 #include "shm/socket_path.h"
+#include "usage/program.h"
 
 namespace kairos {
 
@@ -91,6 +92,8 @@ class Chat {
   bool Command(const std::string& line);  // false: quit
   void Turn(const std::string& text);
   bool OnEvent(kairos_event_t* event);  // true: the turn is over
+  void Announce();
+  void ForgetRefused();
   void PrintFinal(const kairos_final_t& done);
   void PrintContext();
   void PrintPlace(const char* what, uint64_t source);
@@ -106,13 +109,18 @@ class Chat {
   bool lost_ = false;
   bool failed_ = false;
   bool left_ = false;  // by ^C twice in a turn
-  bool first_ = true;
+  bool first_ = true;       // no turn of this chat has made or continued a session
+  bool announced_ = false;  // the new session was named
   std::string advice_;   // of the next failure, where code and detail do not tell
   std::string pending_;  // read from the terminal, not yet a line
   std::string text_;     // of the reply so far
 };
 
 int Chat::Open() {
+  if (!options_.session.empty() && !ParseSessionText(options_.session, &session_)) {
+    std::fprintf(stderr, "kairosctl: session: not an id of up to 16 hex digits\n");
+    return kExitUsage;
+  }
   kairos_client_options_t options;
   kairos_client_options_init(&options);
   options.socket_path = View(options_.socket);
@@ -120,14 +128,12 @@ int Chat::Open() {
     const Result<std::string> socket = options_.socket.empty() ? DefaultSocketPath()
                                                                : Result(options_.socket);
     advice_ = socket.ok() ? AdviceForDenied(*socket) : "";
-    Fail(advice_.empty() ? "no sidecar" : "no access", code);
+    const bool silent = code == -KAIROS_DEADLINE_EXCEEDED;
+    Fail(!advice_.empty() ? "no access" : silent ? "the sidecar does not answer" : "no sidecar",
+         code);
     return kExitUnavailable;
   }
   if (options_.session.empty()) return 0;
-  if (!ParseSessionText(options_.session, &session_)) {
-    std::fprintf(stderr, "kairosctl: session: not an id of up to 16 hex digits\n");
-    return 2;
-  }
   first_ = false;
   if (const int32_t code = kairos_session_open(client_, session_, nullptr, kCallMs); code < 0) {
     Fail("session", code);
@@ -223,6 +229,23 @@ void Chat::PrintFinal(const kairos_final_t& done) {
   std::fflush(stdout);
 }
 
+// Names a new session as soon as its reply begins, since the rest may never come. A turn that is
+// refused before leaves no session to name.
+void Chat::Announce() {
+  if (!first_ || announced_ || options_.json) return;
+  announced_ = true;
+  std::fprintf(stderr, "[session %s]\n", SessionText(session_).c_str());
+}
+
+// A session is made with its first version: where the first turn failed there is none.
+void Chat::ForgetRefused() {
+  if (announced_) {
+    std::fprintf(stderr, "[session %s was not kept]\n", SessionText(session_).c_str());
+  }
+  announced_ = false;
+  session_ = 0;
+}
+
 bool Chat::OnEvent(kairos_event_t* event) {
   if (kairos_event_request(event) != request_) return false;
   const kairos_string_t text = kairos_event_text(event);
@@ -230,32 +253,34 @@ bool Chat::OnEvent(kairos_event_t* event) {
   switch (kairos_event_type(event)) {
     case KAIROS_EVENT_ACCEPTED:
       session_ = kairos_event_session(event);
-      // Before the reply, which may never come.
-      if (first_ && !options_.json) {
-        std::fprintf(stderr, "[session %s]\n", SessionText(session_).c_str());
-      }
       return false;
     case KAIROS_EVENT_TEXT:
+      Announce();
       text_ += words;
       if (!options_.json) std::fputs(PrintableLines(words, "").c_str(), stdout);
       std::fflush(stdout);
       return false;
     case KAIROS_EVENT_REASONING:
+      Announce();
       std::fputs(PrintableLines(words, "").c_str(), stderr);
       return false;
     case KAIROS_EVENT_TOOL_CALL:
+      Announce();
       std::fprintf(stderr, "\n[tool call %s]\n", Printable(words).c_str());
       return false;
     case KAIROS_EVENT_FINAL: {
+      Announce();
       kairos_final_t done{};
       done.struct_size = sizeof(done);
       if (kairos_event_final(event, &done) >= 0) PrintFinal(done);
+      if (!words.empty()) std::fprintf(stderr, "kairosctl: turn: %s\n", Printable(words).c_str());
       first_ = false;
       return true;
     }
     case KAIROS_EVENT_ERROR:
       if (!text_.empty()) std::fputs("\n", stderr);
       Complain("turn", {kairos_event_code(event), kairos_event_detail(event), words});
+      if (first_ && !lost_) ForgetRefused();
       return true;
     default:
       return false;

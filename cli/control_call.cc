@@ -2,6 +2,7 @@
 #include "cli/control_call.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,14 +10,9 @@
 #include <ctime>
 
 #include "shm/socket_path.h"
+#include "usage/program.h"
 
 namespace kairos {
-
-namespace {
-
-constexpr int kCallMs = 5000;
-
-}  // namespace
 
 std::string ControlPath(const std::string& given, const std::string& client_socket) {
   if (!given.empty()) return given;
@@ -38,14 +34,42 @@ void Complain(const Target& target, const Fault& fault, const std::string& what)
 
 std::string AdviceForDenied(const std::string& path) {
   if (faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0 || errno != EACCES) return "";
+  struct stat status {};
+  if (const std::string folder = FolderThatShutsOut(path);
+      !folder.empty() && stat(folder.c_str(), &status) == 0) {
+    char mode[8];
+    std::snprintf(mode, sizeof(mode), "%04o", status.st_mode & 07777u);
+    return "permission denied to uid " + std::to_string(geteuid()) + " by the folder " + folder +
+           " (uid " + std::to_string(status.st_uid) + ", gid " + std::to_string(status.st_gid) +
+           ", mode " + mode + "): clients of other users need socket_mode = \"0660\", its group, "
+           "and folders that let the group through (chmod g+x)";
+  }
   return "permission denied to uid " + std::to_string(geteuid()) +
          ": only the user that kairosd runs as and root may open the control socket; others may "
          "open that of clients, with socket_mode = \"0660\" and its group";
 }
 
+bool ReadSession(const Target& target, SessionId* session) {
+  if (target.session.empty() || ParseSessionText(target.session, &session->value)) return true;
+  std::fprintf(stderr, "kairosctl: session: not an id of up to 16 hex digits\n");
+  return false;
+}
+
 std::unique_ptr<ControlClient> Connect(const Target& target, int* status) {
+  // What is wrong with the command line is not told only where a sidecar runs.
+  if (SessionId ignored; !ReadSession(target, &ignored)) {
+    *status = kExitUsage;
+    return nullptr;
+  }
   std::string error;
   const std::string path = ControlPath(target.control_socket);
+  if (const Result<std::string> socket = DefaultSocketPath(); path.empty() && !socket.ok()) {
+    Complain(target, {KAIROS_INVALID_ARGUMENT, 0, socket.status().message(),
+                      "KAIROS_SOCKET, or XDG_RUNTIME_DIR, is too long: name a shorter path"},
+             "no socket: ");
+    *status = kExitUsage;
+    return nullptr;
+  }
   auto client = ControlClient::Open(path, &error);
   if (client.ok()) return client.Take();
   const std::string denied = AdviceForDenied(path);
@@ -55,8 +79,9 @@ std::unique_ptr<ControlClient> Connect(const Target& target, int* status) {
   return nullptr;
 }
 
-int Ask(ControlClient& client, const ControlRequest& request, ControlReply* reply, Fault* fault) {
-  const Status status = client.Call(request, kCallMs, reply);
+int Ask(ControlClient& client, const ControlRequest& request, ControlReply* reply, Fault* fault,
+        int limit_ms) {
+  const Status status = client.Call(request, limit_ms, reply);
   if (status.ok() && reply->code == 0) return 0;
   const int32_t code = status.ok() ? reply->code : static_cast<int32_t>(status.code());
   *fault = status.ok() ? Fault{code, reply->detail, reply->text}
@@ -66,10 +91,7 @@ int Ask(ControlClient& client, const ControlRequest& request, ControlReply* repl
 
 int Call(const Target& target, ControlRequest request, ControlReply* reply,
          ControlClient* client) {
-  if (!target.session.empty() && !ParseSessionText(target.session, &request.session.value)) {
-    std::fprintf(stderr, "kairosctl: session: not an id of up to 16 hex digits\n");
-    return 2;
-  }
+  if (!ReadSession(target, &request.session)) return kExitUsage;
   if (request.version == 0) request.version = target.version;
   std::unique_ptr<ControlClient> opened;
   if (client == nullptr) {

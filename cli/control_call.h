@@ -33,11 +33,16 @@ std::string ControlPath(const std::string& given, const std::string& client_sock
 // What to do where this user may not connect to the socket at `path`; empty where that is not so.
 std::string AdviceForDenied(const std::string& path);
 
+// The session that the target names, if any. False, after the reason was printed, where that is no
+// id.
+bool ReadSession(const Target& target, SessionId* session);
+
 // Connects; null with the exit status in *status after the reason was printed.
 std::unique_ptr<ControlClient> Connect(const Target& target, int* status);
 
-// Sends `request`. 0 with *reply, or the exit status with *fault. Blocks up to 5 s.
-int Ask(ControlClient& client, const ControlRequest& request, ControlReply* reply, Fault* fault);
+// Sends `request`. 0 with *reply, or the exit status with *fault. Blocks for `limit_ms` at most.
+int Ask(ControlClient& client, const ControlRequest& request, ControlReply* reply, Fault* fault,
+        int limit_ms = 5000);
 
 // Sends `request`, to which session and version of the target are added. 0 with *reply, or the exit
 // status after the reason was printed. `client` may be null: one is opened.

@@ -90,12 +90,12 @@ std::vector<Finding> Look(const ConfigFlags& flags) {
   }
   findings.push_back(CheckKernel());
   findings.push_back(CheckProcessor());
-  findings.push_back(RaiseDescriptorLimit(config.limits_attachments));
+  findings.push_back(RaiseDescriptorLimit(config.limits_attachments, config.Models().size()));
   findings.push_back(CheckLockedMemory());
   findings.push_back(CheckIoUring());
   // What follows depends on the settings.
   if (!configured) return findings;
-  findings.push_back(CheckSocketFolder(config.socket));
+  findings.push_back(CheckSocketFolder(config.socket, config.SocketMode()));
   std::string pid;
   findings.push_back(CheckInstance(config.socket, &pid));
   if (pid.empty()) {
@@ -115,7 +115,11 @@ std::vector<Finding> Look(const ConfigFlags& flags) {
   for (const ConfigModel& model : config.Models()) {
     models.push_back({model.name, model.path, model.kv_memory});
   }
-  CheckModels(models, &findings);
+  const std::vector<CheckedModel> checked = CheckModels(models, &findings);
+  for (size_t i = 0; i < checked.size(); ++i) {
+    if (checked[i].file == nullptr) continue;
+    findings.push_back(CheckChatTemplate(models[i], *checked[i].file));
+  }
   return findings;
 }
 

@@ -9,11 +9,13 @@
 #include "base/printable_text.h"
 #include "cli/chat.h"
 #include "cli/doctor.h"
+#include "cli/drain.h"
 #include "cli/json_text.h"
 #include "cli/listing.h"
 #include "cli/session_commands.h"
 #include "cli/top.h"
 #include "shm/records.h"
+#include "sidecar/control/control_messages.h"
 #include "sidecar/daemon/config_flags.h"
 #include "usage/completion.h"
 #include "usage/program.h"
@@ -66,7 +68,12 @@ int Reload(const Target& target) {
 // What the command line asks for; returns the exit status.
 using Action = std::function<int()>;
 
-void AddSessionCommands(CLI::App* app, Target* target, double* sweep_hours, Action* action) {
+struct SweepWords {
+  double hours = 0;
+  bool yes = false;
+};
+
+void AddSessionCommands(CLI::App* app, Target* target, SweepWords* words, Action* action) {
   CLI::App* session = app->add_subcommand("session", "list, show and change sessions");
   session->require_subcommand(1);
   session->add_subcommand("ls", "list all sessions")->callback([=] {
@@ -105,11 +112,14 @@ void AddSessionCommands(CLI::App* app, Target* target, double* sweep_hours, Acti
       "delete", "free it everywhere, now",
       [=] { return Act(*target, ControlVerb::kSessionDelete); }, VersionWord::kNone);
   CLI::App* sweep = session->add_subcommand("sweep", "delete all that were not used for long");
-  sweep->add_option("--unused", *sweep_hours, "hours without a turn, at least")
+  sweep->add_flag("--yes", words->yes, "do not ask, also below one hour");
+  sweep->add_option("--unused", words->hours, "hours without a turn, at least")
       ->required()
       ->type_name("HOURS")
       ->check(NumberBetween(0, 1e6));
-  sweep->callback([=] { *action = [=] { return SweepSessions(*target, *sweep_hours); }; });
+  sweep->callback([=] {
+    *action = [=] { return SweepSessions(*target, words->hours, words->yes); };
+  });
 }
 
 void AddSidecarCommands(CLI::App* app, Target* target, Action* action) {
@@ -122,10 +132,19 @@ void AddSidecarCommands(CLI::App* app, Target* target, Action* action) {
       ->callback([=] { *action = [=] { return ShowModel(*target); }; });
   add("stats", "figures since the start", [=] { return ShowStats(*target); });
   add("ping", "ask whether a sidecar answers", [=] { return Act(*target, ControlVerb::kPing); });
-  add("drain", "refuse new turns, let open ones end",
-      [=] { return Act(*target, ControlVerb::kDrain); });
   add("reload", "read the settings file again; all of it holds, or nothing does",
       [=] { return Reload(*target); });
+}
+
+void AddDrain(CLI::App* app, const Target* target, DrainOptions* options, Action* action) {
+  CLI::App* drain = app->add_subcommand(
+      "drain", "refuse new turns, cut open ones after drain.timeout, then end the sidecar");
+  drain->add_flag("--wait", options->wait, "until it has ended; shows how many turns are open");
+  drain->add_option("--timeout", options->timeout_s,
+                    "seconds that open turns have, 0 to 3600; not given: drain.timeout")
+      ->check(NumberBetween(0, static_cast<double>(kDrainTimeoutMsMax) / 1000))
+      ->type_name("SECONDS");
+  drain->callback([=] { *action = [=] { return Drain(*target, *options); }; });
 }
 
 void AddTop(CLI::App* app, const Target* target, TopOptions* options, Action* action) {
@@ -213,9 +232,11 @@ int RunTool(int argc, char** argv) {
       ->type_name("PATH");
   app.add_flag("--json", target.json, "print JSON");
   AddChat(&app, &target, &chat, &action);
-  double sweep_hours = 0;
-  AddSessionCommands(&app, &target, &sweep_hours, &action);
+  SweepWords sweep;
+  AddSessionCommands(&app, &target, &sweep, &action);
   AddSidecarCommands(&app, &target, &action);
+  DrainOptions drain;
+  AddDrain(&app, &target, &drain, &action);
   AddTop(&app, &target, &top, &action);
   CLI::App* doctor = app.add_subcommand(
       "doctor", "look at host, settings, model and sidecar, and say what to change");

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/session_commands.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -10,6 +12,7 @@
 #include "cli/listing.h"
 #include "cli/turn_listing.h"
 #include "cli/words.h"
+#include "usage/program.h"
 
 namespace kairos {
 
@@ -40,11 +43,34 @@ int ForEachPage(const Target& target, ControlClient& client, Use&& use) {
   }
 }
 
+// Of a version that is not there: which ones are.
+void AdviseVersions(ControlClient& client, ControlRequest request, Fault* fault) {
+  if (fault->code != KAIROS_NOT_FOUND || request.version == 0) return;
+  request.version = 0;
+  ControlReply reply;
+  Fault ignored;
+  if (Ask(client, request, &reply, &ignored) != 0 || reply.sessions.empty()) return;
+  const kairos_session_t& session = reply.sessions[0];
+  if (session.version == 0) {
+    fault->advice = "the session has no version yet";
+    return;
+  }
+  fault->advice = "there are versions from " + std::to_string(session.oldest_version) +
+                  " on; the head is " + std::to_string(session.version);
+}
+
 int Read(const Target& target, ControlClient& client, StoredSession* stored) {
   ControlRequest request;
   request.verb = ControlVerb::kSessionShow;
+  request.version = target.version;
   ControlReply reply;
-  if (const int code = Call(target, request, &reply, &client); code != 0) return code;
+  if (!ReadSession(target, &request.session)) return kExitUsage;
+  Fault fault;
+  if (const int code = Ask(client, request, &reply, &fault); code != 0) {
+    AdviseVersions(client, request, &fault);
+    Complain(target, fault);
+    return code;
+  }
   if (!reply.sessions.empty()) stored->figures = reply.sessions[0];
   stored->messages = reply.text.empty() ? "[]" : reply.text;
   // Of the same version, also when a turn ends between the two calls.
@@ -80,6 +106,23 @@ int ReadVersions(const Target& target, ControlClient& client, const kairos_sessi
     }
   }
   return 0;
+}
+
+// Sessions of the last hour are likely in use: 0 where they are meant.
+int AskToSweep(double unused_hours) {
+  if (isatty(STDIN_FILENO) == 0) {
+    std::fprintf(stderr,
+                 "kairosctl: --unused %g would delete sessions of the last hour; if that is meant, "
+                 "add --yes\n",
+                 unused_hours);
+    return kExitUsage;
+  }
+  std::fprintf(stderr, "Delete all sessions without a turn for %g hours, also those of the last "
+                       "hour? [y/N] ", unused_hours);
+  const int answer = std::getchar();
+  if (answer == 'y' || answer == 'Y') return 0;
+  std::fprintf(stderr, "kairosctl: nothing was deleted\n");
+  return kExitFailed;
 }
 
 }  // namespace
@@ -165,7 +208,10 @@ int ExportSession(const Target& target) {
   return 0;
 }
 
-int SweepSessions(const Target& target, double unused_hours) {
+int SweepSessions(const Target& target, double unused_hours, bool yes) {
+  if (unused_hours < 1 && !yes) {
+    if (const int code = AskToSweep(unused_hours); code != 0) return code;
+  }
   int status = 0;
   const std::unique_ptr<ControlClient> client = Connect(target, &status);
   if (client == nullptr) return status;
@@ -209,7 +255,7 @@ int Act(const Target& target, ControlVerb verb) {
   request.verb = verb;
   ControlReply reply;
   if (const int code = Call(target, request, &reply); code != 0) return code;
-  if (target.json && (verb == ControlVerb::kPing || verb == ControlVerb::kDrain)) {
+  if (target.json && verb == ControlVerb::kPing) {
     std::printf("{\"ok\":true}\n");
   } else if (target.json) {
     std::printf("{\"ok\":true,\"session\":\"%s\",\"version\":%llu}\n",

@@ -14,9 +14,10 @@ int ShowSession(const Target& target);
 int ExplainSession(const Target& target);
 // All that is stored of it but tokens: as JSON, or as Markdown for people.
 int ExportSession(const Target& target);
-// Deletes all sessions without a turn for so many hours, but those whose turn runs.
-int SweepSessions(const Target& target, double unused_hours);
-// Ping, drain, fork, rewind, delete.
+// Deletes all sessions without a turn for so many hours, but those whose turn runs. Below one hour
+// it asks first, unless `yes`; without a terminal to ask at it refuses.
+int SweepSessions(const Target& target, double unused_hours, bool yes);
+// Ping, fork, rewind, delete.
 int Act(const Target& target, ControlVerb verb);
 
 }  // namespace kairos

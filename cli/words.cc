@@ -12,8 +12,9 @@ namespace kairos {
 
 namespace {
 
-const char* AdviceFor(int32_t code, int32_t detail) {
-  switch (detail) {
+const char* AdviceFor(const Fault& fault) {
+  const int32_t code = fault.code;
+  switch (fault.detail) {
     case KAIROS_DETAIL_SIDECAR_LOST:
       return "committed versions are kept; when it runs again, go on with --session";
     case KAIROS_DETAIL_SLOW_CONSUMER:
@@ -40,9 +41,12 @@ const char* AdviceFor(int32_t code, int32_t detail) {
   }
   switch (code < 0 ? -code : code) {
     case KAIROS_NOT_FOUND:
+      if (fault.words.starts_with("model: ")) return "";  // the words list those there are
       return "`kairosctl session ls` lists the sessions, `session show ID` has the versions";
     case KAIROS_UNAVAILABLE:
       return "is kairosd running, and on this socket?";
+    case KAIROS_DEADLINE_EXCEEDED:
+      return "it may be stopped (SIGSTOP) or overloaded: `kairosctl doctor` looks at it";
     case KAIROS_DATA_LOSS:
       return "rewind to a version that can be read";
     default:
@@ -139,7 +143,7 @@ const char* StageText(uint32_t stage) {
 
 std::string FaultText(const Fault& fault) {
   const std::string advice =
-      fault.advice.empty() ? AdviceFor(fault.code, fault.detail) : Printable(fault.advice);
+      fault.advice.empty() ? AdviceFor(fault) : Printable(fault.advice);
   const std::string text = Printable(CodeAndWords(fault));
   return advice.empty() ? text : text + "\n  " + advice;
 }

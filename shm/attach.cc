@@ -12,6 +12,7 @@
 #include <sys/un.h>
 
 #include "base/clock.h"
+#include "shm/socket_path.h"
 
 namespace kairos {
 namespace {
@@ -210,7 +211,7 @@ Status SendRefusal(int socket, Code code, int32_t detail, std::string_view text)
 
 namespace {
 
-Result<Descriptor> Connect(const AttachOptions& options) {
+Result<Descriptor> Connect(const AttachOptions& options, std::string* text) {
   sockaddr_un address;
   if (!FillAddress(options.socket_path, &address)) {
     return Status(Code::kInvalidArgument, "socket_path: 1 to 107 bytes");
@@ -232,6 +233,8 @@ Result<Descriptor> Connect(const AttachOptions& options) {
     return Status(Code::kDeadlineExceeded, "the sidecar accepts no connection in time", errno);
   }
   if (errno == EACCES) {
+    const std::string folder = FolderThatShutsOut(options.socket_path);
+    if (!folder.empty()) *text = "socket_path: permission denied by the folder " + folder;
     return Status(Code::kUnavailable, "socket_path: permission denied", errno);
   }
   return Status(Code::kUnavailable, "no sidecar listens on socket_path", errno);
@@ -351,7 +354,7 @@ Status AttachInto(const AttachOptions& options, ClientAttachment* out, std::stri
   const uint64_t limit_ms =
       options.timeout_ms < 0 ? 86'400'000u : static_cast<uint64_t>(options.timeout_ms);
   const uint64_t deadline_ns = MonotonicNs() + limit_ms * 1'000'000u;
-  KAIROS_ASSIGN_OR_RETURN(out->socket, Connect(options));
+  KAIROS_ASSIGN_OR_RETURN(out->socket, Connect(options, text));
   KAIROS_RETURN_IF_ERROR(SendHello(out->socket.get(), options));
   KAIROS_RETURN_IF_ERROR(AwaitReadable(out->socket.get(), deadline_ns));
   ReceivedAnswer received;

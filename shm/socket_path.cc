@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shm/socket_path.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 
 namespace kairos {
@@ -31,6 +33,15 @@ Result<std::string> DefaultSocketPath() {
     return Status(Code::kInvalidArgument, "socket path: at most 107 bytes");
   }
   return path;
+}
+
+std::string FolderThatShutsOut(const std::string& path) {
+  for (size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) {
+    std::string folder = path.substr(0, at);
+    const bool may_pass = faccessat(AT_FDCWD, folder.c_str(), X_OK, AT_EACCESS) == 0;
+    if (!may_pass && errno == EACCES) return folder;
+  }
+  return "";
 }
 
 std::string ControlSocketBeside(const std::string& socket) {

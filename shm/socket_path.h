@@ -19,4 +19,8 @@ inline constexpr size_t kSocketPathBytesMax = 107;
 // Where the operators' socket is by default: control.sock in the folder of the clients' `socket`.
 [[nodiscard]] std::string ControlSocketBeside(const std::string& socket);
 
+// Of the folders above `path`, from the root, the first that this process may not pass through;
+// empty where there is none.
+[[nodiscard]] std::string FolderThatShutsOut(const std::string& path);
+
 }  // namespace kairos

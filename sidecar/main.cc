@@ -32,7 +32,7 @@ DaemonOptions OptionsOf(const Config& config) {
   options.metrics_listen = config.metrics_listen;
   options.drain_timeout_ms = config.drain_timeout_ms;
   options.ingress.socket_path = config.socket;
-  options.ingress.socket_mode = config.socket_mode == "0660" ? 0660 : 0600;
+  options.ingress.socket_mode = config.SocketMode();
   options.ingress.attachments_max = static_cast<uint32_t>(config.limits_attachments);
   options.ingress.attachments_per_uid_max = options.ingress.attachments_max;
   options.ingress.attachments_per_process_max = config.AttachmentsPerProcess();
@@ -126,7 +126,7 @@ int Run(int argc, char** argv) {
   if (ParseLogLevel(config.log_level, &level)) SetLogLevel(level);
   if (flags.check_config) {
     std::fputs(ConfigText(config).c_str(), stdout);
-    const int code = JudgeFiles(OptionsOf(config), &error);
+    const int code = JudgeStart(OptionsOf(config), &error);
     if (code != 0) Complain(error);
     return code;
   }

@@ -29,8 +29,13 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TQDM_DISABLE", "1")
 
-import numpy  # noqa: E402
-import torch  # noqa: E402
+try:
+    import numpy  # noqa: E402
+    import torch  # noqa: E402
+except ImportError as missing:
+    # --help works everywhere; main() ends for anything else.
+    numpy = torch = None
+    MISSING = missing.name
 
 ROWS_AT_ONCE = 64
 NAMES = ("llama_f16", "llama_q8", "ours_exact", "ours_default")
@@ -260,6 +265,9 @@ def main():
                         help="upper end of ours with INT8 KV / llama.cpp with 16-bit KV")
     parser.add_argument("--save", help="file (.npz) for the divergence of every position")
     arguments = parser.parse_args()
+    if torch is None:
+        parser.error(f"no module {MISSING}: make the environment by `tools/peers --reference`, and "
+                     "use its Python (docs/FIDELITY.md)")
     arguments.model = os.path.realpath(arguments.model)
     torch.set_num_threads(arguments.threads)
     sequences = dialogue_sequences(arguments.data, arguments.tokenize, arguments.model,

@@ -24,7 +24,7 @@ InstallPackages() {
       missing+=("$package")
   done
   [ ${#missing[@]} -eq 0 ] && return 0
-  Say "installing ${#missing[@]} packages: ${missing[*]}"
+  Say "installing ${#missing[@]} packages (usually 1 to 5 minutes): ${missing[*]}"
   local privilege=()
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null || Die "not root and no sudo; as root run:" \
@@ -72,7 +72,7 @@ ConfigureAndBuild() {
     cat "$log" >&2
     Die "configuring failed"
   fi
-  Say "building $preset with $jobs jobs"
+  Say "building $preset with $jobs jobs (the first time usually 5 to 20 minutes)"
   NINJA_STATUS="[%f/%t %es] " cmake --build "$folder" --parallel "$jobs" \
     ${1:+--target "$@"} >&2 || Die "building failed"
 }

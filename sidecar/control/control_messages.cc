@@ -237,7 +237,8 @@ Status DecodeEnvelope(std::string_view bytes, std::string_view body, ControlEnve
 std::string EncodeRequest(const ControlRequest& request) {
   std::string bytes;
   const RequestBody body{request.session.value, request.version, request.after.value,
-                         request.list_max, ""};
+                         request.list_max,
+                         request.drain_timeout_ms ? std::to_string(*request.drain_timeout_ms) : ""};
   const bool encoded = Encode(body, &bytes);
   KAIROS_CHECK(encoded);
   return bytes;
@@ -253,6 +254,14 @@ Status DecodeRequest(std::string_view bytes, ControlRequest* request) {
   request->version = body.version;
   request->after = SessionId{body.after};
   request->list_max = body.list_max;
+  if (body.extension.empty()) return {};
+  uint64_t drain_timeout_ms = 0;
+  const char* end = body.extension.data() + body.extension.size();
+  const auto read = std::from_chars(body.extension.data(), end, drain_timeout_ms);
+  if (read.ec != std::errc() || read.ptr != end || drain_timeout_ms > kDrainTimeoutMsMax) {
+    return {Code::kInvalidArgument, "drain timeout: at most 1 h"};
+  }
+  request->drain_timeout_ms = drain_timeout_ms;
   return {};
 }
 

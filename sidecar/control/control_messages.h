@@ -22,6 +22,7 @@ inline constexpr size_t kControlRequestBytesMax = 1u << 20;
 inline constexpr size_t kControlReplyBytesMax = 16u << 20;
 inline constexpr uint32_t kControlSessionsMax = 4096;  // rows of one reply
 inline constexpr uint32_t kControlStatsMax = 1024;
+inline constexpr uint64_t kDrainTimeoutMsMax = 3'600'000;
 
 inline constexpr uint32_t kControlFlagReply = 1;
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +21,7 @@ enum class ControlVerb : int32_t {
   kSessionFork = 5,
   kSessionRewind = 6,
   kSessionDelete = 7,
-  kDrain = 8,
+  kDrain = 8,           // drain_timeout_ms; text: {"drain_timeout_ms","turns_open"}
   kReload = 9,          // text: a JSON array of what changed, {"key","before","after"}
   kSessionWhy = 10,     // text: recent turns as JSON
   kSessionContext = 11, // text: the task context as JSON
@@ -40,6 +41,7 @@ struct ControlRequest {
   uint64_t version = 0;         // 0: head
   SessionId after;
   uint32_t list_max = 0;
+  std::optional<uint64_t> drain_timeout_ms;  // none: the setting
 };
 
 struct ControlReply {

@@ -582,6 +582,8 @@ int NonAsciiLine(std::string_view toml) {
 
 }  // namespace
 
+uint32_t Config::SocketMode() const { return socket_mode == "0660" ? 0660 : 0600; }
+
 int32_t Config::SpinUs() const {
   uint64_t microseconds = 0;
   if (ingress_spin == "auto") return -1;

@@ -68,6 +68,7 @@ struct Config {
   uint32_t AttachmentsPerProcess() const;
   // -1 for "auto", else microseconds. The values were checked when they were set.
   int32_t SpinUs() const;
+  uint32_t SocketMode() const;  // permission bits
   float Temperature() const;
   float TopP() const;
 };

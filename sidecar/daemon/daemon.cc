@@ -60,6 +60,13 @@ int Judge(const std::vector<Finding>& findings, std::string* error) {
   return 0;
 }
 
+// What must hold before anything is made.
+std::vector<Finding> HostFindings(const DaemonOptions& options) {
+  return {CheckKernel(), CheckProcessor(),
+          RaiseDescriptorLimit(options.ingress.attachments_max, options.models.size()),
+          CheckSocketFolder(options.ingress.socket_path, options.ingress.socket_mode)};
+}
+
 // Of the sockets' paths those that are not free. One left over from a killed kairosd is replaced;
 // one that somebody serves is not ours to take.
 std::vector<Finding> TakenEndpoints(const DaemonOptions& options) {
@@ -71,10 +78,24 @@ std::vector<Finding> TakenEndpoints(const DaemonOptions& options) {
   return taken;
 }
 
+// The same, and what is said of the metrics port.
+std::vector<Finding> TakenPlaces(const DaemonOptions& options) {
+  std::vector<Finding> found = TakenEndpoints(options);
+  if (!options.metrics_listen.empty()) {
+    found.push_back(CheckListenAddress(options.metrics_listen));
+  }
+  return found;
+}
+
 }  // namespace
 
-int JudgeFiles(const DaemonOptions& options, std::string* error) {
-  std::vector<Finding> findings{CheckCatalogFile(options.catalog.path)};
+int JudgeStart(const DaemonOptions& options, std::string* error) {
+  std::vector<Finding> findings = HostFindings(options);
+  std::string pid;
+  if (CheckInstance(options.ingress.socket_path, &pid); pid.empty()) {
+    for (Finding& finding : TakenPlaces(options)) findings.push_back(std::move(finding));
+  }
+  findings.push_back(CheckCatalog(options.catalog.path, options.catalog.bytes_max));
   CheckModels(options.models, &findings);
   return Judge(findings, error);
 }
@@ -211,6 +232,7 @@ ConductorSettings Daemon::SettingsOf(const DaemonOptions& options) {
   settings.router = options.router;
   settings.grants = options.grants;
   settings.phases = options.phases;
+  settings.drain_timeout_ms = options.drain_timeout_ms;
   settings.catalog = {options.catalog.bytes_max, options.catalog.versions_max};
   return settings;
 }
@@ -234,7 +256,6 @@ void Daemon::FinishReload(const DaemonOptions* changed, const Status& status, st
   outcome.code = static_cast<int32_t>(status.code());
   outcome.text = std::move(text);
   if (changed != nullptr) {
-    body.options.drain_timeout_ms = changed->drain_timeout_ms;
     body.ingress->ChangeLimits({changed->ingress.attachments_max,
                                 changed->ingress.attachments_per_process_max,
                                 changed->ingress.attachment.in_flight_max,
@@ -252,6 +273,7 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
   conductor.router = settings.router;
   conductor.grants = settings.grants;
   conductor.phases = settings.phases;
+  conductor.drain_timeout_ms = settings.drain_timeout_ms;
   for (const auto& model : body.models) conductor.models.push_back(model->Parts());
   body.conductor = std::make_unique<Conductor>(
       Conductor::Parts{*body.journal, RuleFilter(), body.requests, body.replies,
@@ -295,23 +317,18 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
 int Daemon::Start(const DaemonOptions& options, std::string* error) {
   Body& body = *body_;
   body.options = options;
-  std::vector<Finding> findings{CheckKernel(), CheckProcessor(),
-                                CheckSocketFolder(options.ingress.socket_path)};
+  std::vector<Finding> findings = HostFindings(options);
   std::vector<CheckedModel> models = CheckModels(options.models, &findings);
   if (const int code = Judge(findings, error); code != 0) return code;
   // Segments hold prompts: processes of the same uid must not read them through procfs or a core.
   prctl(PR_SET_DUMPABLE, 0);
-  switch (body.lock.Take(options.ingress.socket_path + ".lock", error)) {
+  switch (body.lock.Take(options.ingress.socket_path + ".lock",
+                         SocketFolderMode(options.ingress.socket_mode), error)) {
     case InstanceLock::Outcome::kTaken: break;
     case InstanceLock::Outcome::kHeldByOther: return kExitAlreadyRunning;
     case InstanceLock::Outcome::kFailed: return kExitCannotCreate;
   }
-  findings = TakenEndpoints(options);
-  findings.push_back(RaiseDescriptorLimit(options.ingress.attachments_max));
-  if (!options.metrics_listen.empty()) {
-    findings.push_back(CheckListenAddress(options.metrics_listen));
-  }
-  if (const int code = Judge(findings, error); code != 0) return code;
+  if (const int code = Judge(TakenPlaces(options), error); code != 0) return code;
   // The quick things first: who waits for a model should not hear of a locked catalog after it.
   if (const int code = OpenState(options, error); code != 0) return code;
   if (const int code = OpenModels(std::move(models), error); code != 0) return code;
@@ -394,7 +411,7 @@ void Daemon::Stop(bool now) {
       usleep(5'000);
     }
   };
-  if (!now) wait_idle(body.options.drain_timeout_ms);
+  if (!now) wait_idle(body.conductor->drain_timeout_ms());
   // What is still open is cancelled; cancelled turns are committed like any other.
   body.conductor->RequestCancelAll();
   wait_idle(2'000);

@@ -32,9 +32,10 @@ struct DaemonOptions {
   PhaseLimits phases;
 };
 
-// Looks at the catalog's file and the models as Start() does, and makes nothing. 0, or the exit
-// status that it would end with and *error in words for people. Blocks on the disk; any thread.
-int JudgeFiles(const DaemonOptions& options, std::string* error);
+// Looks at host, sockets, metrics port, catalog and models as Start() does, and makes nothing. What
+// a kairosd with this socket has open is no fault. 0, or the exit status that Start() would end
+// with and *error in words for people. Blocks on the disk; any thread.
+int JudgeStart(const DaemonOptions& options, std::string* error);
 
 class Daemon {
  public:

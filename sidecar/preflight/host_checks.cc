@@ -27,6 +27,8 @@ constexpr uint64_t kLockedBytesAdvised = 8u << 20;
 // Of descriptors, beside the clients': files, wake-ups, the control socket. And the fifth that
 // ingress keeps free (ring_ingress.cc).
 constexpr uint64_t kDescriptorsOfOurOwn = 64;
+// The file and the wake-ups of a model beside the first.
+constexpr uint64_t kDescriptorsOfAModel = 8;
 
 // What a process takes beside models and KV: code, stacks of threads, heaps. The service file says
 // it, too.
@@ -79,9 +81,15 @@ Finding CheckKernel() {
 Finding CheckProcessor() {
   const KernelTable* kernels = ChooseKernels();
   if (kernels == nullptr) {
+    const char* asked = std::getenv("KAIROS_KERNELS");
+    const std::string name = asked == nullptr ? "" : asked;
+    const bool known = IsKernelName(name.c_str());
     return {"processor", Severity::kFail,
-            "KAIROS_KERNELS names kernels that this processor does not have",
-            "unset it, or name one of scalar, avx2, avx512_vnni that `lscpu` has flags for",
+            "KAIROS_KERNELS=" + name +
+                (known ? ": this processor does not have these instructions"
+                       : ": unknown; known are " + KernelNames()),
+            known ? "unset it, or name another of " + KernelNames() + " that `lscpu` has flags for"
+                  : "unset it, or name a known one",
             kExitConfig};
   }
   Finding found{"processor", Severity::kOk, fmt::format("computes with {}", kernels->name), "", 0};
@@ -94,17 +102,29 @@ Finding CheckProcessor() {
   return found;
 }
 
-Finding RaiseDescriptorLimit(uint64_t clients) {
+Finding RaiseDescriptorLimit(uint64_t clients, uint64_t models) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
   getrlimit(RLIMIT_NOFILE, &limit);
-  const uint64_t needed = (clients + kDescriptorsOfOurOwn) * 5 / 4;
+  const uint64_t own =
+      kDescriptorsOfOurOwn + kDescriptorsOfAModel * (std::max<uint64_t>(models, 1) - 1);
+  const uint64_t needed = (clients + own) * 5 / 4;
   Finding found{"nofile", Severity::kOk,
                 fmt::format("{} open files; {} clients need {}", limit.rlim_cur, clients, needed),
                 "", 0};
   if (limit.rlim_cur >= needed) return found;
+  if (limit.rlim_cur < own) {
+    found.severity = Severity::kFail;
+    found.words = fmt::format("the limit of open files (RLIMIT_NOFILE) is {}; kairosd itself needs "
+                              "{}, and {} clients {} in all",
+                              limit.rlim_cur, own, clients, needed);
+    found.remedy = fmt::format("set LimitNOFILE={} in the service, or `ulimit -n {}` where it is "
+                               "started", needed, needed);
+    found.exit_status = kExitOsError;
+    return found;
+  }
   found.severity = Severity::kWarn;
   found.remedy = fmt::format(
       "raise LimitNOFILE of the service (or `ulimit -Hn`) to {}, or lower limits.attachments: "

@@ -13,8 +13,9 @@ namespace kairos {
 Finding CheckKernel();
 // The instruction set that the arithmetic will use, or that $KAIROS_KERNELS asks for in vain.
 Finding CheckProcessor();
-// Raises the soft limit of open files to the hard one. Whether it serves `clients` at a time.
-Finding RaiseDescriptorLimit(uint64_t clients);
+// Raises the soft limit of open files to the hard one. Whether it serves `clients` at a time; with
+// too few for the start itself and one client of `models` models, kairosd is not to start.
+Finding RaiseDescriptorLimit(uint64_t clients, uint64_t models);
 Finding CheckLockedMemory();
 Finding CheckIoUring();
 // Whether weights and KV fit the memory that this process may have (the host's, or its group's).

@@ -43,11 +43,14 @@ InstanceLock::~InstanceLock() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-InstanceLock::Outcome InstanceLock::Take(const std::string& path, std::string* error) {
+InstanceLock::Outcome InstanceLock::Take(const std::string& path, mode_t folder_mode,
+                                         std::string* error) {
   const size_t slash = path.rfind('/');
   if (slash != std::string::npos && slash > 0) {
     const std::string folder = path.substr(0, slash);
-    if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    const bool made = mkdir(folder.c_str(), 0700) == 0;
+    // Whatever the umask is.
+    if (made ? chmod(folder.c_str(), folder_mode) != 0 : errno != EEXIST) {
       *error = "cannot create " + folder + ": " + std::strerror(errno);
       return Outcome::kFailed;
     }

@@ -16,8 +16,9 @@ class InstanceLock {
   InstanceLock& operator=(const InstanceLock&) = delete;
 
   enum class Outcome { kTaken, kHeldByOther, kFailed };
-  // Creates the folder (0700) and the file (0600) where missing. Does not block.
-  Outcome Take(const std::string& path, std::string* error);
+  // Creates the folder (`folder_mode`) and the file (0600) where missing. Blocks for half a second
+  // at most.
+  Outcome Take(const std::string& path, mode_t folder_mode, std::string* error);
   // Whether a process holds the lock at `path` now; then *pid is its id, or empty where the file
   // cannot be read. Takes nothing, makes nothing, does not block.
   static bool IsHeld(const std::string& path, std::string* pid);

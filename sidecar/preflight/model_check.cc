@@ -146,6 +146,17 @@ std::string ResolveModelPath(const std::string& name_or_path) {
   return cache + "/kairos/models/" + name_or_path + ".gguf";
 }
 
+Finding CheckChatTemplate(const ModelToServe& model, const GgufFile& file) {
+  Finding found{"chat_template", Severity::kOk, model.name + " brings a chat template", "", 0};
+  if (!file.String("tokenizer.chat_template").value_or("").empty()) return found;
+  found.severity = Severity::kWarn;
+  found.words = model.name +
+                " brings no chat template, so it may be a base model: answers may be poor, and a "
+                "built-in format is used";
+  found.remedy = "serve a model that was taught to chat; such ones are called Instruct, Chat or it";
+  return found;
+}
+
 std::vector<CheckedModel> CheckModels(const std::vector<ModelToServe>& models,
                                       std::vector<Finding>* findings) {
   findings->push_back(CheckAddressSpace(AddressSpaceOf(models)));

@@ -30,6 +30,9 @@ struct CheckedModel {
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
+// Whether the model brings a template for chats. kairosd says so itself once it has read the model.
+Finding CheckChatTemplate(const ModelToServe& model, const GgufFile& file);
+
 // Appends findings on the address space and the private memory of all. Where there is enough to
 // open the files, also one on each and, where it can be served, on its KV memory, then one on the
 // memory of all. The first model is the default one.

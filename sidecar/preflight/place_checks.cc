@@ -62,6 +62,38 @@ std::string FolderFault(const std::string& folder, bool deep) {
   return May(parent, W_OK | X_OK) ? "" : "no permission: " + Ownership(parent);
 }
 
+gid_t GroupOf(const std::string& folder) {
+  struct stat status {};
+  return stat(folder.c_str(), &status) == 0 ? status.st_gid : getegid();
+}
+
+mode_t ModeOf(const std::string& folder) {
+  struct stat status {};
+  return stat(folder.c_str(), &status) == 0 ? status.st_mode & 07777 : 0;
+}
+
+// The group of what is made in `folder`.
+gid_t SocketGroup(const std::string& folder) {
+  return (ModeOf(folder) & S_ISGID) != 0 ? GroupOf(folder) : getegid();
+}
+
+// The folder nearest to the socket that keeps the socket's group from reaching it; empty where none
+// does, or where only the owner may attach anyway.
+std::string FolderClosedToGroup(std::string folder, mode_t socket_mode) {
+  if ((socket_mode & S_IRWXG) == 0) return "";
+  const gid_t group = SocketGroup(folder);
+  for (;;) {
+    struct stat status {};
+    if (stat(folder.c_str(), &status) == 0 &&
+        (status.st_mode & (status.st_gid == group ? S_IXGRP : S_IXOTH)) == 0) {
+      return folder;
+    }
+    const std::string parent = FolderOf(folder);
+    if (parent == folder) return "";
+    folder = parent;
+  }
+}
+
 // The process that holds a lock in the way of opening the SQLite file at `path`, or 0 where it is
 // in a namespace that this one does not see. Nothing where none does.
 std::optional<pid_t> LockHolder(const std::string& path) {
@@ -97,7 +129,14 @@ bool IsServed(const std::string& path) {
 
 }  // namespace
 
-Finding CheckSocketFolder(const std::string& socket) {
+mode_t SocketFolderMode(mode_t socket_mode) {
+  mode_t mode = 0700;
+  if ((socket_mode & S_IRWXG) != 0) mode |= 0050;
+  if ((socket_mode & S_IRWXO) != 0) mode |= 0055;
+  return mode;
+}
+
+Finding CheckSocketFolder(const std::string& socket, mode_t socket_mode) {
   const std::string folder = FolderOf(socket);
   const std::string fault = FolderFault(folder, false);
   if (!fault.empty()) {
@@ -114,6 +153,17 @@ Finding CheckSocketFolder(const std::string& socket) {
     found.words = fmt::format("every user may replace the sockets in {} (mode {:04o})", folder,
                               status.st_mode & 07777);
     found.remedy = "chmod o-w " + folder;
+  } else if (const std::string closed = FolderClosedToGroup(folder, socket_mode);
+             !closed.empty()) {
+    const bool is_own = GroupOf(closed) == SocketGroup(folder);
+    found.severity = Severity::kWarn;
+    found.words = fmt::format("socket_mode = \"{:04o}\" lets gid {} attach, but {}, which belongs "
+                              "to gid {} with mode {:04o}, shuts it out",
+                              socket_mode, SocketGroup(folder), closed, GroupOf(closed),
+                              ModeOf(closed));
+    found.remedy = is_own ? "chmod g+x " + closed
+                          : fmt::format("chmod o+x {}, or chgrp {} {} and chmod g+x", closed,
+                                        SocketGroup(folder), closed);
   }
   return found;
 }

@@ -3,6 +3,8 @@
 // changes nothing. Any thread; may block on a file system.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 
@@ -11,9 +13,12 @@
 
 namespace kairos {
 
-// The folder of `socket` can be made or written by this user, and nobody else can replace what is
-// in it.
-Finding CheckSocketFolder(const std::string& socket);
+// The mode of the folder that kairosd makes for a socket of `socket_mode`: whoever may attach gets
+// through.
+mode_t SocketFolderMode(mode_t socket_mode);
+// The folder of `socket` can be made or written by this user, nobody else can replace what is in
+// it, and no folder above the socket shuts out a group that `socket_mode` lets attach.
+Finding CheckSocketFolder(const std::string& socket, mode_t socket_mode);
 // Nobody listens at `path`, and nothing but a socket is there. One left over is a warning: the next
 // start replaces it. `key` is the setting that names the path.
 Finding CheckEndpoint(const std::string& key, const std::string& path);

@@ -40,6 +40,7 @@ Conductor::Conductor(Parts parts, const ConductorOptions& options,
       pipeline_({router_, models_, parts.filter, journal_, replies_}, options.turns),
       operations_({router_, models_, pipeline_, journal_}) {
   operations_.SetPhaseLimits(options.phases);
+  drain_timeout_ms_.store(options.drain_timeout_ms);
   pipeline_.SetDeleteWhenIdle([this](SessionId id) { operations_.DeleteIdle(id); });
   for (SessionRecord& record : sessions) {
     ModelHost* host = models_.OfFingerprint(record.model);

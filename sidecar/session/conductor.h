@@ -33,6 +33,7 @@ struct ConductorSettings {
   std::vector<NamespaceGrant> grants;
   CatalogLimits catalog;
   PhaseLimits phases;
+  uint64_t drain_timeout_ms = 0;  // the main thread's; told to who asks for a drain
 };
 
 // How a reading of the settings ended.
@@ -48,6 +49,7 @@ struct ConductorOptions {
   RouterLimits router;
   std::vector<NamespaceGrant> grants;
   PhaseLimits phases;
+  uint64_t drain_timeout_ms = 0;
   std::vector<ModelParts> models;  // the default one first
 };
 
@@ -78,6 +80,8 @@ class Conductor {
   void RequestCancelAll() { cancel_all_.store(true); waker_.Wake(); }
   // An operator asked for a drain over the control socket.
   bool drain_requested() const { return drain_requested_.load(); }
+  // Then: how long open turns have, in ms. Any thread.
+  uint64_t drain_timeout_ms() const { return drain_timeout_ms_.load(); }
   // Main thread only: the ticket of an operator's request to read the settings again.
   std::optional<uint64_t> TakeReloadRequest() { return reloads_asked_.TryPop(); }
   // Main thread only. HasRoom: the next outcome can be handed over.
@@ -124,6 +128,7 @@ class Conductor {
   std::atomic<bool> drain_{false};
   std::atomic<bool> cancel_all_{false};
   std::atomic<bool> drain_requested_{false};
+  std::atomic<uint64_t> drain_timeout_ms_{0};
   std::atomic<uint32_t> turns_open_{0};
 };
 

@@ -3,6 +3,8 @@
 #include <iterator>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 #include "sidecar/session/conductor.h"
 
@@ -46,8 +48,11 @@ void Conductor::OnControl(ControlRequest&& control, uint64_t now_ns) {
       simple.text = ModelsJson();
       return control_replies_.Send(std::move(simple));
     case ControlVerb::kDrain:
+      if (control.drain_timeout_ms) drain_timeout_ms_.store(*control.drain_timeout_ms);
       drain_requested_.store(true);
       pipeline_.Drain();
+      simple.text = fmt::format("{{\"drain_timeout_ms\":{},\"turns_open\":{}}}",
+                                drain_timeout_ms_.load(), pipeline_.turns_open());
       return control_replies_.Send(std::move(simple));
     case ControlVerb::kReload:
       // The main thread reads the file; TakeReloads() answers.
@@ -114,6 +119,7 @@ bool Conductor::TakeReloads() {
     pipeline_.SetLimits(outcome->settings->turns);
     router_.SetLimits(outcome->settings->router, std::move(outcome->settings->grants));
     operations_.SetPhaseLimits(outcome->settings->phases);
+    drain_timeout_ms_.store(outcome->settings->drain_timeout_ms);
     JournalCommand command;
     command.verb = JournalVerb::kSetLimits;
     command.limits = outcome->settings->catalog;

@@ -43,6 +43,9 @@ enum class TurnPhase : int32_t {
   kCommitting,  // in the catalog
 };
 
+// Why turns are refused, or cut, while the sidecar ends.
+inline constexpr const char* kDrainingWords = "the sidecar is shutting down";
+
 struct Turn {
   uint64_t id = 0;                // also its SequenceId and its ticket
   Request request;                // request.turn is set
@@ -54,6 +57,7 @@ struct Turn {
   bool accepted = false;
   bool cancel = false;            // asked for; takes effect at the next stage or engine step
   bool deadline_passed = false;
+  bool cut_by_drain = false;      // the sidecar ends, and the turn with it
   bool client_gone = false;
   std::vector<uint64_t> followers;  // turns with the same idempotency key that wait for this reply
 

@@ -15,6 +15,9 @@ void TurnPipeline::CancelTurn(Turn& turn) {
       if (session != nullptr) parts_.router.RemoveWaiting(*session, turn.id);
       const bool late = turn.deadline_passed;
       HandOver(turn);
+      if (turn.cut_by_drain) {
+        return Fail(turn, Code::kUnavailable, KAIROS_DETAIL_DRAINING, kDrainingWords);
+      }
       return Fail(turn, late ? Code::kDeadlineExceeded : Code::kCancelled, 0,
                   late ? "the deadline passed before the turn began"
                        : "cancelled before the turn began");
@@ -103,7 +106,10 @@ void TurnPipeline::CancelAll(uint64_t now_ns) {
   std::vector<uint64_t> ids;
   for (const auto& [id, turn] : turns_) ids.push_back(id);
   for (const uint64_t id : ids) {
-    if (Turn* turn = FindTurn(id)) CancelTurn(*turn);
+    Turn* turn = FindTurn(id);
+    if (turn == nullptr) continue;
+    turn->cut_by_drain = true;
+    CancelTurn(*turn);
   }
 }
 

@@ -270,6 +270,10 @@ void TurnPipeline::ReplyFinal(Turn& turn, Session& session, Version version) {
   reply.version = version.value;
   reply.tokens = std::move(turn.untold);
   reply.final = final;
+  if (turn.cut_by_drain && turn.cause == FinishCause::kCancelled) {
+    reply.detail = KAIROS_DETAIL_DRAINING;
+    reply.text = kDrainingWords;
+  }
   parts_.replies.Send(std::move(reply));
   for (const uint64_t follower : turn.followers) {
     Turn* other = FindTurn(follower);

@@ -65,7 +65,7 @@ void TurnPipeline::Admit(Request&& request, uint64_t now_ns) {
   turn.Mark(KAIROS_STAGE_ADMIT, now_ns);
 
   if (draining_) {
-    Fail(turn, Code::kUnavailable, KAIROS_DETAIL_DRAINING, "the sidecar is shutting down");
+    Fail(turn, Code::kUnavailable, KAIROS_DETAIL_DRAINING, kDrainingWords);
   } else if (turns_.size() > limits_.turns_max) {
     Fail(turn, Code::kResourceExhausted, KAIROS_DETAIL_QUOTA,
          fmt::format("more than {} turns are open", limits_.turns_max));

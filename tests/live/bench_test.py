@@ -34,10 +34,10 @@ def descendants(pid: int) -> list[int]:
 
 
 class Turns(unittest.TestCase):
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, *more: str, size: tuple[str, ...] = ("--quick",)) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [BENCH, "turns", "--model", live_daemon.model_path(), "--conversation",
-             str(CONVERSATION), "--daemon", os.environ["KAIROSD"], "--quick", "--json"],
+             str(CONVERSATION), "--daemon", os.environ["KAIROSD"], "--json", *size, *more],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "KAIROS_TEST_MODEL": live_daemon.model_path()})
         self.addCleanup(lambda: (process.kill(), process.wait(), process.stdout.close(),
@@ -88,6 +88,36 @@ class Turns(unittest.TestCase):
         self.assertEqual(process.wait(live_daemon.WATCHDOG_S), INTERRUPTED)
         self.assertNotIn("turns.resume_equal", rest)
         self.assertFalse(folder.exists())
+
+    def test_turn_without_events_goes_on_while_the_sidecar_answers(self) -> None:
+        # Prefill is long beside a silence of 10 ms, so pings come in between.
+        process = self.start("--silence", "0.01")
+        shown, complaints = process.communicate(timeout=live_daemon.WATCHDOG_S)
+        self.assertEqual(process.returncode, 0, complaints)
+        self.assertIn("turns.resume_equal", shown)
+
+    def test_sidecar_that_answers_nothing_is_killed_and_the_session_goes_on(self) -> None:
+        process = self.start("--silence", "2")
+        self.folder(process)
+        process.stdout.readline()
+        daemon = next(pid for pid in descendants(process.pid)
+                      if b"--socket" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
+        os.kill(daemon, signal.SIGSTOP)
+        rest, complaints = process.communicate(timeout=live_daemon.WATCHDOG_S)
+        self.assertEqual(process.returncode, 1)  # a turn is missing
+        self.assertIn("turn 2, ", complaints)
+        self.assertIn("going on with kill -9 and the restart, after 1 of 2 turns", complaints)
+        resumed = json.loads(rest.splitlines()[-1])
+        self.assertEqual((resumed["metric"], resumed["value"]), ("turns.resume_equal", 0))
+        self.assertGreater(resumed["params"]["tokens"], 0)
+
+    def test_playing_ends_at_its_limit_and_the_rest_follows(self) -> None:
+        # All twenty turns take minutes.
+        process = self.start("--limit", "0.05", size=("--max-tokens", "8", "--sessions", "0"))
+        shown, complaints = process.communicate(timeout=live_daemon.WATCHDOG_S)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("the time for playing is over", complaints)
+        self.assertIn("turns.resume_equal", shown)
 
     def test_own_folder_is_gone_after_the_end(self) -> None:
         process = self.start()

@@ -276,10 +276,41 @@ class Verbs(Tool):
         done = self.said("session", "sweep", "--unused", "1000")
         self.assertEqual(done["deleted"], 0)
         self.assertGreaterEqual(done["kept"], 2)
-        swept = self.run_tool("session", "sweep", "--unused", "0").stdout
+        refused = self.run_tool("session", "sweep", "--unused", "0.5", code=USAGE)
+        self.assertIn("add --yes", refused.stderr)
+        for answer, status in (("n", REFUSED), ("", REFUSED)):
+            terminal = Terminal([CTL, "--control", self.daemon.control, "session", "sweep",
+                                 "--unused", "0"])
+            terminal.expect(r"hour\? \[y/N\] ")
+            terminal.type(answer + "\n")
+            terminal.expect("nothing was deleted")
+            self.assertEqual(terminal.wait(), status)
+        self.assertLessEqual(ids, {row["id"] for row in self.said("session", "ls")})
+        swept = self.run_tool("session", "sweep", "--unused", "0", "--yes").stdout
         self.assertRegex(swept, r"^\d+ sessions deleted, 0 kept\n$")
         self.assertFalse(ids & {row["id"] for row in self.said("session", "ls")})
         self.run_tool("session", "sweep", code=USAGE)
+
+    def test_missing_things_are_told_with_what_there_is(self) -> None:
+        identity = self.session("Hello.", "Again.")
+        done = self.run_tool("session", "show", identity, "77", code=REFUSED)
+        self.assertRegex(done.stderr, r"there are versions from \d on; the head is 2\n")
+        done = self.chat("Hi.\n", "--model", "nope", code=REFUSED)
+        self.assertIn("none in memory is called nope; there are: ", done.stderr)
+        self.assertNotIn("session ls", done.stderr)
+
+    def test_wrong_words_are_told_before_a_missing_sidecar(self) -> None:
+        for words in (("session", "show", "xyz"), ("session", "export", "xyz"),
+                      ("run", "--session", "xyz", "--socket", "/nonesuch/kairos.sock")):
+            done = self.run_tool(*words, control="/nonesuch/control.sock", code=USAGE)
+            self.assertIn("session: not an id", done.stderr)
+
+    def test_socket_path_that_is_too_long_is_called_so(self) -> None:
+        done = subprocess.run([CTL, "ping"], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "KAIROS_SOCKET": "/" + "a" * 107})
+        self.assertEqual(done.returncode, USAGE)
+        self.assertIn("socket path: at most 107 bytes", done.stderr)
+        self.assertIn("KAIROS_SOCKET", done.stderr)
 
     def test_stats_have_units(self) -> None:
         self.session("Hello.")
@@ -524,6 +555,24 @@ class PipedChat(Tool):
         self.assertRegex(shown, r"v1: .* cancelled\]\n$")
 
 
+class SmallKv(Tool):
+    EXTRA = ("--kv-memory", "16MiB")
+
+    def test_a_refused_first_turn_leaves_no_session_and_the_next_line_makes_one(self) -> None:
+        before = self.said("session", "ls")
+        done = self.chat("One.\nTwo.\n", "--max-tokens", "8000", code=REFUSED)
+        self.assertEqual(done.stderr.count("kairosctl: turn: resource exhausted"), 2, done.stderr)
+        self.assertNotIn("no such session", done.stderr)
+        self.assertNotIn("[session", done.stderr)
+        self.assertEqual(self.said("session", "ls"), before)
+
+    def test_a_line_after_a_refused_first_turn_is_answered(self) -> None:
+        done = self.chat("word " * 20_000 + "\nHi.\n", "--max-tokens", "4", code=REFUSED)
+        identity = re.search(r"(?m)^\[session (\w{16})\]$", done.stderr)[1]
+        self.assertEqual(done.stderr.count("[session "), 1)
+        self.assertIn(f"[{identity} v1: ", done.stdout)
+
+
 class ChatSettings(Tool):
     EXTRA = ("--generation-temperature", "2", "--limits-max-tokens-default", "16")
 
@@ -622,7 +671,8 @@ class Endings(Tool):
                                                                     ignore_eos=True))
         while not isinstance(open_turn.next(60), kairos.TextEvent):
             pass
-        self.assertEqual(self.run_tool("drain").stdout, "ok\n")
+        self.assertEqual(self.run_tool("drain").stdout,
+                         "1 turn is open; after 600 s (drain.timeout) what is open is cut\n")
         with self.assertRaises(kairos.Unavailable) as caught:
             client.submit("Hi.", generation=kairos.Generation(max_tokens=4)).read()
         self.assertEqual(caught.exception.detail, 7, caught.exception)
@@ -630,6 +680,34 @@ class Endings(Tool):
         self.assertEqual(open_turn.result.usage.generated_tokens, 200)
         self.assertEqual(self.daemon.wait(), 0, self.daemon.log_text())
         self.run_tool("ping", code=UNAVAILABLE)
+
+    def test_drain_that_waits_cuts_turns_at_its_limit_and_says_why(self) -> None:
+        client = self.client()
+        turn = client.submit(LONG, generation=kairos.Generation(max_tokens=4000,
+                                                               ignore_eos=True))
+        while not isinstance(turn.next(60), kairos.TextEvent):
+            pass
+        chat = subprocess.Popen([CTL, "run", "--socket", self.daemon.socket, "--max-tokens",
+                                 "4000"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (chat.kill(), chat.wait()))
+        chat.stdin.write(LONG + "\n")
+        chat.stdin.flush()
+        self.assertTrue(chat.stdout.read(1))
+        done = self.run_tool("drain", "--wait", "--timeout", "1.5")
+        self.assertEqual(done.stdout, "2 turns are open; after 1.5 s (--timeout) what is open is "
+                                      "cut\nthe sidecar has ended\n")
+        self.assertRegex(done.stderr, r"^2 turns are open\n")
+        self.assertIsNotNone(self.daemon.process.poll(), "it has not ended")
+        self.assertEqual(self.daemon.wait(), 0, self.daemon.log_text())
+        turn.read()
+        self.assertLess(turn.result.usage.generated_tokens, 4000)
+        _, told = chat.communicate(timeout=live_daemon.WATCHDOG_S)
+        self.assertIn("kairosctl: turn: the sidecar is shutting down", told)
+
+    def test_drain_as_json_tells_what_is_open(self) -> None:
+        self.assertEqual(self.said("drain", "--wait"),
+                         {"ok": True, "turns_open": 0, "drain_timeout_ms": 600_000, "ended": True})
 
     def test_a_second_instance_ends_with_75_and_harms_nothing(self) -> None:
         identity = self.session("Hello.")

@@ -127,6 +127,17 @@ class Faults(unittest.TestCase):
         few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))  # noqa: E731
         self.assert_found("nofile", "warn", "100 open files", "LimitNOFILE", preexec_fn=few)
 
+    def test_too_few_open_files_for_the_start(self) -> None:
+        few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))  # noqa: E731
+        words = ("limit of open files (RLIMIT_NOFILE) is 40; kairosd itself needs 64",
+                 "LimitNOFILE=", "ulimit -n")
+        self.daemon.extra = ("--log-level", "info")
+        for flags in ((), ("--check-config",)):
+            self.assert_ends(OS_ERROR, *words, arguments=[*flags, *self.settings()],
+                             preexec_fn=few)
+        self.assertFalse(os.path.exists(self.daemon.catalog), "it made files before it looked")
+        self.assert_found("nofile", "fail", *words, preexec_fn=few)
+
     def test_missing_model(self) -> None:
         self.daemon.model = "nonesuch"
         words = ("model: no file and no fetched model is called nonesuch", "tools/model fetch NAME")
@@ -134,6 +145,37 @@ class Faults(unittest.TestCase):
         self.assert_ends(NO_INPUT, *words, arguments=["--check-config", *self.settings()])
         self.assert_found("model", "fail", *words)
         self.assertFalse(os.path.exists(self.daemon.catalog), "it made files before it looked")
+
+    def test_checked_settings_are_refused_where_the_start_is(self) -> None:
+        plain = self.folder + "/plain"
+        pathlib.Path(plain).write_text("")
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            address = f"127.0.0.1:{other.getsockname()[1]}"
+            cases = (
+                (CONFIG, ("KAIROS_KERNELS=foo: unknown; known are ", "avx2, scalar"), (), "foo"),
+                (CANNOT_CREATE, (f"{plain} is taken by a file that is no socket",),
+                 ("--socket", plain), ""),
+                (CANNOT_CREATE, ("no socket can be made in", f"{self.folder}/a: No such file"),
+                 ("--socket", self.folder + "/a/b/kairos.sock"), ""),
+                (CANNOT_CREATE, (f"{address} is in use by another program",),
+                 ("--metrics-listen", address), ""))
+            for status, words, extra, kernels in cases:
+                arguments = self.settings()
+                if "--socket" in extra:
+                    arguments[arguments.index("--socket") + 1] = extra[1]
+                else:
+                    arguments += extra
+                for flags in ((), ("--check-config",)):
+                    self.assert_ends(status, *words, arguments=[*flags, *arguments],
+                                     env={**os.environ, "KAIROS_KERNELS": kernels})
+
+    def test_settings_of_a_kairosd_that_runs_can_be_checked(self) -> None:
+        self.daemon.start()
+        done = subprocess.run([os.environ["KAIROSD"], "--check-config", *self.settings()],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_endpoint_in_use(self) -> None:
         for key, path, kind in (("socket", self.daemon.socket, socket.SOCK_SEQPACKET),
@@ -370,6 +412,37 @@ class Faults(unittest.TestCase):
             self.assertIn(f"permission denied to uid {NOBODY}: only the user", done.stderr)
             self.assertNotIn("is kairosd running", done.stderr)
 
+    def test_group_that_socket_mode_lets_in(self) -> None:
+        if os.getuid() != 0:
+            self.skipTest("needs root to ask as another user")
+        os.chmod(self.folder, 0o711)
+        folder = self.folder + "/made"
+        self.daemon.socket = folder + "/kairos.sock"
+        self.daemon.extra = ("--socket-mode", "0660")
+        self.daemon.start()
+        program = tempfile.mkdtemp(prefix="kairos-program-")  # where that user can read it
+        self.addCleanup(shutil.rmtree, program)
+        os.chmod(program, 0o755)
+        shutil.copy(CTL, program)
+        shutil.copy(os.environ["KAIROS_LIBRARY"], program + "/libkairos.so.1")
+
+        def chat(group: int) -> subprocess.CompletedProcess[str]:
+            return subprocess.run([program + "/kairosctl", "run", "--socket", self.daemon.socket],
+                                  capture_output=True, text=True, timeout=60, user=NOBODY,
+                                  group=group, cwd="/", extra_groups=[], input="",
+                                  env={"LD_LIBRARY_PATH": program})
+        self.assertEqual(chat(os.getgid()).returncode, 0)
+        done = chat(NOBODY)
+        self.assertEqual(done.returncode, 69)
+        self.assertIn(f"permission denied by the folder {folder}\n", done.stderr)
+        self.assertIn(f"by the folder {folder} (uid 0, gid 0, mode 0750)", done.stderr)
+        os.chmod(folder, 0o700)
+        self.assert_found("folder", "warn", f"{folder}, which belongs to gid 0 with mode 0700",
+                          f"chmod g+x {folder}")
+        self.assertEqual(self.daemon.terminate(), 0)
+        self.daemon.start()
+        self.assertIn("preflight check=folder", self.daemon.log_text())
+
     def test_kairosd_that_dies_during_a_chat(self) -> None:
         for words, flags in (("its first turn may be lost", ()),
                              ("committed versions are kept", ("--session",))):
@@ -408,7 +481,9 @@ class Faults(unittest.TestCase):
         model = gguf_edit.Gguf(str(live_daemon.model_path()))
         model.keep_layers(1)
         model.set_string("tokenizer.chat_template", "")
+        self.assertEqual(self.finding("chat_template")["severity"], "ok")
         self.daemon.model = model.write(self.folder + "/base.gguf")
+        self.assert_found("chat_template", "warn", "base brings no chat template", "Instruct")
         self.daemon.extra = ("--log-level", "info")
         self.daemon.start()
         log = self.daemon.log_text()
@@ -447,6 +522,11 @@ class Faults(unittest.TestCase):
         self.daemon.start()
         os.kill(self.daemon.pid, signal.SIGSTOP)
         self.addCleanup(os.kill, self.daemon.pid, signal.SIGCONT)
+        done = subprocess.run([CTL, "run", "--socket", self.daemon.socket], capture_output=True,
+                              text=True, timeout=60, input="")
+        self.assertEqual(done.returncode, 69)
+        self.assertIn("kairosctl: the sidecar does not answer: ", done.stderr)
+        self.assertIn("`kairosctl doctor` looks at it", done.stderr)
         self.assert_found("library", "fail", "libkairos cannot attach",
                           f"kairosd is stopped: kill -CONT {self.daemon.pid}")
 

@@ -144,7 +144,7 @@ class LiveDaemon:
                 "--socket", self.socket,
                 "--control-socket", self.control, "--catalog-path", self.catalog,
                 *([] if "--log-level" in self.extra else ["--log-level", "warn"]),
-                "--kv-memory", "256MiB", *self.extra]
+                *([] if "--kv-memory" in self.extra else ["--kv-memory", "256MiB"]), *self.extra]
 
     def spawn(self, **environment: str) -> subprocess.Popen[bytes]:
         """Starts the process without waiting for it."""

@@ -2,8 +2,10 @@
 // Which tiers this CPU and OS can run.
 #include "sidecar/engine/kernels/kernel_table.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "sidecar/engine/kernels/arithmetic.h"
 #include "sidecar/engine/kernels/tiers.h"
@@ -56,6 +58,19 @@ const KernelTable* FindKernels(const char* name) {
     if (std::strcmp(tier.table->name, name) == 0) return tier.supported() ? tier.table : nullptr;
   }
   return nullptr;
+}
+
+std::string KernelNames() {
+  std::string names;
+  for (const Tier& tier : kTiers) {
+    names += (names.empty() ? "" : ", ") + std::string(tier.table->name);
+  }
+  return names;
+}
+
+bool IsKernelName(const char* name) {
+  return std::any_of(std::begin(kTiers), std::end(kTiers),
+                     [&](const Tier& tier) { return std::strcmp(tier.table->name, name) == 0; });
 }
 
 const KernelTable* ChooseKernels() {

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/units.h"
 
@@ -241,5 +242,8 @@ struct KernelTable {
 const KernelTable* ChooseKernels();
 // A tier by name; null when this CPU lacks it.
 const KernelTable* FindKernels(const char* name);
+// Whether this build has a tier of that name, on whatever CPU; and all names, best first: "a, b".
+bool IsKernelName(const char* name);
+std::string KernelNames();
 
 }  // namespace kairos

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 #include <random>
+#include <utility>
 
 namespace kairos {
 namespace {
@@ -40,6 +42,21 @@ ControlReply FullReply() {
   reply.sessions[1].flags = KAIROS_SESSION_DROP_REASONING;
   reply.stats = {{"turns_total", 1.5}, {"", -2.0}};
   return reply;
+}
+
+TEST(ControlMessages, DrainTimeoutComesBackAndIsLimited) {
+  for (const auto& [timeout_ms, ok] : {std::pair<std::optional<uint64_t>, bool>{std::nullopt, true},
+                                       {0, true},
+                                       {kDrainTimeoutMsMax, true},
+                                       {kDrainTimeoutMsMax + 1, false}}) {
+    ControlRequest want;
+    want.drain_timeout_ms = timeout_ms;
+    ControlRequest got;
+    EXPECT_EQ(DecodeRequest(EncodeRequest(want), &got).ok(), ok);
+    if (ok) {
+      EXPECT_EQ(got.drain_timeout_ms, timeout_ms);
+    }
+  }
 }
 
 TEST(ControlMessages, ReplyComesBackWithEveryField) {

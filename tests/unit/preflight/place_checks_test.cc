@@ -118,10 +118,10 @@ TEST_F(PlaceChecks, CatalogThatIsAFolderIsCalledOne) {
 }
 
 TEST_F(PlaceChecks, FolderMayLackOneLevelButNotTwo) {
-  EXPECT_EQ(CheckSocketFolder(folder_ + "/a.sock").severity, Severity::kOk);
-  EXPECT_EQ(CheckSocketFolder(folder_ + "/new/a.sock").severity, Severity::kOk);
+  EXPECT_EQ(CheckSocketFolder(folder_ + "/a.sock", 0600).severity, Severity::kOk);
+  EXPECT_EQ(CheckSocketFolder(folder_ + "/new/a.sock", 0600).severity, Severity::kOk);
 
-  const Finding deep = CheckSocketFolder(folder_ + "/new/deep/a.sock");
+  const Finding deep = CheckSocketFolder(folder_ + "/new/deep/a.sock", 0600);
 
   EXPECT_EQ(deep.severity, Severity::kFail);
   EXPECT_EQ(deep.exit_status, kExitCannotCreate);
@@ -131,9 +131,41 @@ TEST_F(PlaceChecks, FolderMayLackOneLevelButNotTwo) {
 
 TEST_F(PlaceChecks, WarnsOfAFolderInWhichEverybodyMayReplaceTheSocket) {
   ASSERT_EQ(chmod(folder_.c_str(), 0777), 0);
-  EXPECT_EQ(CheckSocketFolder(folder_ + "/a.sock").severity, Severity::kWarn);
+  EXPECT_EQ(CheckSocketFolder(folder_ + "/a.sock", 0600).severity, Severity::kWarn);
   ASSERT_EQ(chmod(folder_.c_str(), 01777), 0);
-  EXPECT_EQ(CheckSocketFolder(folder_ + "/a.sock").severity, Severity::kOk);
+  EXPECT_EQ(CheckSocketFolder(folder_ + "/a.sock", 0600).severity, Severity::kOk);
+}
+
+TEST_F(PlaceChecks, WarnsOfAFolderThatShutsOutTheGroupThatMayAttach) {
+  const std::string inner = folder_ + "/inner";
+  const std::string socket = inner + "/a.sock";
+  ASSERT_EQ(mkdir(inner.c_str(), 0700), 0);
+  ASSERT_EQ(chmod(folder_.c_str(), 0755), 0);
+  EXPECT_EQ(CheckSocketFolder(socket, 0600).severity, Severity::kOk);
+  const Finding found = CheckSocketFolder(socket, 0660);
+  EXPECT_EQ(found.severity, Severity::kWarn);
+  EXPECT_EQ(found.exit_status, 0);
+  EXPECT_NE(found.words.find(inner + ", which belongs to gid"), std::string::npos) << found.words;
+  EXPECT_EQ(found.remedy, "chmod g+x " + inner);
+
+  ASSERT_EQ(chmod(inner.c_str(), 0750), 0);
+  EXPECT_EQ(CheckSocketFolder(socket, 0660).severity, Severity::kOk);
+  ASSERT_EQ(chmod(folder_.c_str(), 0700), 0);
+  EXPECT_EQ(CheckSocketFolder(socket, 0660).remedy, "chmod g+x " + folder_);
+}
+
+TEST_F(PlaceChecks, FolderIsMadeForThoseWhomTheSocketLetsIn) {
+  const std::string folder = folder_ + "/made";
+  const mode_t mask = umask(077);
+  InstanceLock lock;
+  std::string error;
+  const auto outcome = lock.Take(folder + "/a.sock.lock", SocketFolderMode(0660), &error);
+  umask(mask);
+  ASSERT_EQ(outcome, InstanceLock::Outcome::kTaken) << error;
+  struct stat status {};
+  ASSERT_EQ(stat(folder.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0750u);
+  EXPECT_EQ(SocketFolderMode(0600), 0700u);
 }
 
 TEST_F(PlaceChecks, EndpointIsFreeLeftOverServedOrAFile) {
@@ -162,7 +194,7 @@ TEST_F(PlaceChecks, InstanceIsTheHolderOfTheLock) {
   EXPECT_EQ(pid, "");
   InstanceLock lock;
   std::string error;
-  ASSERT_EQ(lock.Take(socket + ".lock", &error), InstanceLock::Outcome::kTaken) << error;
+  ASSERT_EQ(lock.Take(socket + ".lock", 0700, &error), InstanceLock::Outcome::kTaken) << error;
 
   const Finding held = CheckInstance(socket, &pid);
 
@@ -296,8 +328,8 @@ TEST(HostChecks, AddressSpaceMustHoldTheModelsAndSaysHowMuchThatIs) {
 }
 
 TEST(HostChecks, DescriptorsMustSufficeForTheClients) {
-  EXPECT_EQ(RaiseDescriptorLimit(1).severity, Severity::kOk);
-  const Finding many = RaiseDescriptorLimit(1ull << 40);
+  EXPECT_EQ(RaiseDescriptorLimit(1, 1).severity, Severity::kOk);
+  const Finding many = RaiseDescriptorLimit(1ull << 40, 1);
   EXPECT_EQ(many.severity, Severity::kWarn);
   EXPECT_NE(many.remedy.find("limits.attachments"), std::string::npos) << many.remedy;
 }

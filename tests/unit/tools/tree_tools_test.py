@@ -283,6 +283,21 @@ class Demo(unittest.TestCase):
                 json.loads(turn["content"])
 
 
+class Fidelity(Tree):
+    def test_HelpNeedsNoNumpyAndTheRestSaysHowToGetIt(self):
+        folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, folder)
+        (folder / "numpy.py").write_text("raise ModuleNotFoundError('no', name='numpy')\n")
+        run = lambda *words: subprocess.run(  # noqa: E731
+            [sys.executable, str(TOOLS / "fidelity.py"), *words], capture_output=True, text=True,
+            timeout=60, env={**os.environ, "PYTHONPATH": str(folder)})
+        done = run("--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        done = run("--model", "a", "--data", "b")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no module numpy: make the environment by `tools/peers", done.stderr)
+
+
 class Prepare(Tree):
     def install_rust(self, rustc):
         """What InstallRust does where `rustc` is all that PATH has besides the system's own."""
