@@ -313,14 +313,18 @@ Status CheckTaskContext(std::string_view json, std::string* normalised, std::str
   return {};
 }
 
-std::string TaskContextFromFirstTurn(std::string_view first_user_message) {
-  Json context = Empty();
+std::string TaskContextFromFirstTurn(const std::string& json,
+                                     std::string_view first_user_message) {
+  Json context = Continue(json);
   const std::string beginning = Shorten(first_user_message, kFirstMessageBytesRead, "");
   const std::string_view sentence = FirstSentence(beginning);
-  context["goal"] = Shorten(sentence, kGoalBytesMax, "");
-  AddWords(sentence, &context["entities"]);
-  AddQuoted(sentence, &context["entities"]);
-  return Dump(context);
+  if (context["goal"] == "") context["goal"] = Shorten(sentence, kGoalBytesMax, "");
+  if (context["entities"].empty()) {
+    AddWords(sentence, &context["entities"]);
+    AddQuoted(sentence, &context["entities"]);
+  }
+  std::string text = Dump(context);
+  return text.size() <= kTaskContextBytesMax ? text : json;
 }
 
 std::string TaskContextAfterToolCalls(const std::string& json, const std::string& tool_calls_json,
