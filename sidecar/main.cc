@@ -136,6 +136,10 @@ int Run(int argc, char** argv) {
   }
   // Before the first thread, which inherits the blocked signals; lives as long as the process.
   static SignalWatch watch;
+  if (!watch.fault().empty()) {
+    Complain(watch.fault());
+    return kExitOsError;
+  }
   Daemon daemon;
   if (const int code = daemon.Start(OptionsOf(config), &error); code != 0) {
     Complain(error);
