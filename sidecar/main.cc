@@ -37,6 +37,7 @@ DaemonOptions OptionsOf(const Config& config) {
   options.ingress.attachments_max = static_cast<uint32_t>(config.limits_attachments);
   options.ingress.attachments_per_uid_max = options.ingress.attachments_max;
   options.ingress.attachments_per_process_max = config.AttachmentsPerProcess();
+  options.ingress.ring_memory_max = config.limits_ring_memory;
   options.ingress.spin_us = config.SpinUs();
   options.ingress.attachment.in_flight_max =
       static_cast<uint32_t>(config.limits_in_flight_per_client);

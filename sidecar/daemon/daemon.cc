@@ -120,6 +120,7 @@ bool Daemon::ReadFigures(Body& body, Figures* out) {
   };
   add("clients_attached_total", ingress.attached);
   add("clients_refused_total", ingress.attach_refused);
+  add("client_ring_bytes", ingress.ring_bytes);
   add("requests_total", ingress.requests);
   add("requests_refused_total", ingress.refusals);
   add("slow_consumers_total", ingress.slow_consumers);
@@ -239,6 +240,7 @@ void Daemon::FinishReload(const DaemonOptions* changed, const Status& status, st
     body.options.drain_timeout_ms = changed->drain_timeout_ms;
     body.ingress->ChangeLimits({changed->ingress.attachments_max,
                                 changed->ingress.attachments_per_process_max,
+                                changed->ingress.ring_memory_max,
                                 changed->ingress.attachment.in_flight_max,
                                 changed->ingress.spin_us});
     outcome.settings = SettingsOf(*changed);
