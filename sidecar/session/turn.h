@@ -55,6 +55,7 @@ struct Turn {
   bool cancel = false;            // asked for; takes effect at the next stage or engine step
   bool deadline_passed = false;
   bool client_gone = false;
+  bool client_cancelled = false;  // it asked for it, and gets what is there
   std::vector<uint64_t> followers;  // turns with the same idempotency key that wait for this reply
 
   // Restore, filter, render.

@@ -65,5 +65,95 @@ TEST(SessionSim, AChangeThatWaitsForAnotherIsNotFoundWhenTheSessionIsDeletedMean
   EXPECT_EQ(sim.outcome(held).last()->code, KAIROS_NOT_FOUND);
 }
 
+// A turn with a key that has generated a little and is held there.
+RequestId BeginWithKey(SidecarSim* sim, SessionId session) {
+  Request turn = SidecarSim::TurnOf(session, {User("tell me a long story")}, 500);
+  turn.turn->idempotency_key = "story";
+  const RequestId id = sim->Send(std::move(turn));
+  while (sim->outcome(id).text.size() < 2 && !sim->outcome(id).final()) sim->Round();
+  EXPECT_FALSE(sim->outcome(id).final());
+  sim->engine().held = true;
+  return id;
+}
+
+Request AgainFromAnotherClient(SessionId session) {
+  Request turn = SidecarSim::TurnOf(session, {User("tell me a long story")});
+  turn.turn->idempotency_key = "story";
+  turn.attachment = AttachmentId{2};
+  return turn;
+}
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(SessionSim, ATurnWithAKeyWhoseClientDiedRunsWholeWhenItIsSentAgain) {
+  for (const bool waits : {false, true}) {  // for the first one's reply when that client dies
+    SidecarSim sim;
+    const SessionId session = sim.Create();
+    BeginWithKey(&sim, session);
+    RequestId again{};
+    if (waits) again = sim.Send(AgainFromAnotherClient(session));
+    sim.Rounds(3);
+    sim.Send(SidecarSim::Operation(RequestKind::kDetach, SessionId{}));
+    sim.Rounds(3);
+    sim.engine().held = false;
+    sim.Rounds(50);
+    if (!waits) again = sim.Send(AgainFromAnotherClient(session));
+
+    const auto& whole = sim.Settle(again);
+
+    ASSERT_TRUE(whole.final());
+    EXPECT_EQ(sim.detached, 1);
+    EXPECT_EQ(whole.figures().replayed, 0);
+    EXPECT_NE(whole.figures().finish, KAIROS_FINISH_CANCELLED);
+    EXPECT_EQ(whole.figures().version, 1u);
+    EXPECT_EQ(Count(sim.Messages(session), "tell me a long story"), 1u);
+  }
+}
+
+TEST(SessionSim, ATurnWithAKeyThatItsClientCancelledIsAnsweredWithWhatThereWas) {
+  SidecarSim sim;
+  const SessionId session = sim.Create();
+  const RequestId first = BeginWithKey(&sim, session);
+  Request cancel = SidecarSim::Operation(RequestKind::kTurnCancel, session);
+  cancel.target = first;
+  sim.Send(std::move(cancel));
+  sim.engine().held = false;
+  ASSERT_EQ(sim.Settle(first).figures().finish, KAIROS_FINISH_CANCELLED);
+
+  const auto& again = sim.Run(AgainFromAnotherClient(session));
+
+  EXPECT_EQ(again.figures().replayed, 1);
+  EXPECT_EQ(again.text, sim.outcome(first).text);
+}
+
+TEST(SessionSim, ATurnWithAKeyThatWasCutByItsDeadlineRunsWholeWhenItIsSentAgain) {
+  SidecarSim sim(16);
+  const SessionId other = sim.Create();
+  const SessionId session = sim.Create();
+  sim.engine().held = true;
+  sim.SendTurn(other, {User("takes all of the memory")}, 400);
+  sim.Rounds(10);
+  Request turn = SidecarSim::TurnOf(session, {User("tell me a long story")});
+  turn.turn->idempotency_key = "story";
+  turn.turn->deadline_ns = 2'000'000'000;
+  const RequestId late = sim.Send(std::move(turn));
+  sim.Rounds(10);
+  sim.Pass(2000);
+  ASSERT_TRUE(sim.outcome(late).final());
+  EXPECT_EQ(sim.outcome(late).figures().finish, KAIROS_FINISH_DEADLINE);
+  EXPECT_EQ(sim.outcome(late).figures().version, 0u);
+  sim.engine().held = false;
+  sim.Rounds(200);
+
+  const auto& again = sim.Run(AgainFromAnotherClient(session));
+
+  EXPECT_EQ(again.figures().replayed, 0);
+  EXPECT_EQ(again.figures().version, 1u);
+}
+
 }  // namespace
 }  // namespace kairos
