@@ -107,7 +107,9 @@ void TurnPipeline::CommitOrDiscard(Turn& turn, Session& session) {
   if (!discard && !undone && !session.deleting) return Commit(turn, session);
   if (undone) HandOver(turn);
   ++counters_.turns_cancelled;
-  ReplyFinal(turn, session, session.record.head);
+  // Of a session that is being deleted no version is left to name, however the turn ended.
+  if (session.deleting) turn.final.finish = KAIROS_FINISH_CANCELLED;
+  ReplyFinal(turn, session, session.deleting ? Version{} : session.record.head);
   Finish(turn);
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_depth.h"
+#include "base/repeated_key.h"
 
 namespace kairos {
 
@@ -294,6 +295,11 @@ Status CheckTaskContext(std::string_view json, std::string* normalised, std::str
   const Json parsed = Parse(json);
   if (parsed.is_discarded()) return Refuse(error, "is not valid JSON in UTF-8");
   if (!parsed.is_object()) return Refuse(error, "must be a JSON object");
+  std::string repeated = RepeatedKeyFault(json, "task context");
+  if (!repeated.empty()) {
+    if (error != nullptr) *error = std::move(repeated);
+    return {Code::kInvalidArgument, "task context has a key twice"};
+  }
   Json checked = Empty();
   const auto extra = parsed.find("extra");
   if (extra != parsed.end()) {

@@ -65,6 +65,22 @@ TEST(SessionSim, AChangeThatWaitsForAnotherIsNotFoundWhenTheSessionIsDeletedMean
   EXPECT_EQ(sim.outcome(held).last()->code, KAIROS_NOT_FOUND);
 }
 
+TEST(SessionSim, ATurnWhoseSessionIsDeletedNamesNoVersion) {
+  SidecarSim sim;
+  const SessionId session = sim.Play(SessionId{}, {User("one")}).last()->session;
+  sim.engine().held = true;
+  const RequestId turn = sim.SendTurn(session, {User("two")}, 500);
+  sim.Rounds(10);
+  const RequestId gone = sim.Send(SidecarSim::Operation(RequestKind::kSessionDelete, session));
+  sim.Rounds(3);
+  sim.engine().held = false;
+
+  EXPECT_EQ(sim.Settle(gone).last()->code, 0);
+  ASSERT_TRUE(sim.outcome(turn).final());
+  EXPECT_EQ(sim.outcome(turn).figures().version, 0u);
+  EXPECT_EQ(sim.outcome(turn).figures().finish, KAIROS_FINISH_CANCELLED);
+}
+
 // A turn with a key that has generated a little and is held there.
 RequestId BeginWithKey(SidecarSim* sim, SessionId session) {
   Request turn = SidecarSim::TurnOf(session, {User("tell me a long story")}, 500);

@@ -143,6 +143,15 @@ TEST(TaskContext, TheFirstTurnFillsInOnlyWhatTheClientDidNotWrite) {
   EXPECT_EQ(facts["facts"][0]["text"], "x");
 }
 
+TEST(TaskContext, RefusesAKeyThatIsThereTwiceAndNamesItsPlace) {
+  std::string normal;
+  std::string error;
+  const Status status =
+      CheckTaskContext(R"({"facts":[{"text":"a","text":"b"}]})", &normal, &error);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_EQ(error, R"(task context.facts[0]: the key "text" is there twice)");
+}
+
 TEST(TaskContext, AFullContextStaysWholeInTheFirstTurn) {
   const std::string full =
       Normal("{\"big\":\"" + std::string(kTaskContextBytesMax - 120, 'x') + "\"}");
