@@ -36,6 +36,7 @@ DaemonOptions OptionsOf(const Config& config) {
   options.ingress.attachments_max = static_cast<uint32_t>(config.limits_attachments);
   options.ingress.attachments_per_uid_max = options.ingress.attachments_max;
   options.ingress.attachments_per_process_max = config.AttachmentsPerProcess();
+  options.ingress.ring_memory_max = config.limits_ring_memory;
   options.ingress.spin_us = config.SpinUs();
   options.ingress.attachment.in_flight_max =
       static_cast<uint32_t>(config.limits_in_flight_per_client);
@@ -132,6 +133,10 @@ int Run(int argc, char** argv) {
   }
   // Before the first thread, which inherits the blocked signals; lives as long as the process.
   static SignalWatch watch;
+  if (!watch.fault().empty()) {
+    Complain(watch.fault());
+    return kExitOsError;
+  }
   Daemon daemon;
   if (const int code = daemon.Start(OptionsOf(config), &error); code != 0) {
     Complain(error);

@@ -46,6 +46,7 @@ struct Config {
   uint64_t kv_memory = 0;            // bytes
   uint64_t limits_attachments = 0;
   uint64_t limits_attachments_per_process = 0;  // 0: by limits_attachments
+  uint64_t limits_ring_memory = 0;   // bytes
   uint64_t limits_sessions_per_uid = 0;
   uint64_t limits_in_flight_per_client = 0;
   uint64_t limits_unread_replies_ms = 0;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -15,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "sidecar/context/context_filter.h"
 #include "sidecar/control/control_server.h"
 #include "sidecar/daemon/loaded_model.h"
@@ -125,7 +127,7 @@ struct Daemon::Body {
   std::atomic<bool> stop_conductor{false};
   std::atomic<bool> stop_back{false};       // engine, text, journal
   std::vector<std::thread> front;
-  std::thread conductor_thread;
+  std::vector<std::thread> middle;          // conductor
   std::vector<std::thread> back;
 };
 
@@ -139,6 +141,7 @@ bool Daemon::ReadFigures(Body& body, Figures* out) {
   };
   add("clients_attached_total", ingress.attached);
   add("clients_refused_total", ingress.attach_refused);
+  add("client_ring_bytes", ingress.ring_bytes);
   add("requests_total", ingress.requests);
   add("requests_refused_total", ingress.refusals);
   add("slow_consumers_total", ingress.slow_consumers);
@@ -258,6 +261,7 @@ void Daemon::FinishReload(const DaemonOptions* changed, const Status& status, st
   if (changed != nullptr) {
     body.ingress->ChangeLimits({changed->ingress.attachments_max,
                                 changed->ingress.attachments_per_process_max,
+                                changed->ingress.ring_memory_max,
                                 changed->ingress.attachment.in_flight_max,
                                 changed->ingress.spin_us});
     outcome.settings = SettingsOf(*changed);
@@ -280,6 +284,15 @@ int Daemon::OpenSockets(const DaemonOptions& options, std::string* error) {
                        body.ingress_waker, body.control_requests, body.control_replies,
                        body.control_waker},
       conductor, std::move(body.sessions));
+  // libzmq ends the process where it is refused one of its two. All that are still to come are
+  // counted, so that none of them stands at the very limit.
+  constexpr uint32_t kOfLibzmq = 2;
+  constexpr uint32_t kOfOurOwn = 4;
+  const uint32_t of_models = 3 * static_cast<uint32_t>(body.models.size());
+  if (const Status status = TryThreads(kOfLibzmq + kOfOurOwn + of_models); !status.ok()) {
+    *error = WordsForRefusedThread(status);
+    return kExitOsError;
+  }
   // Once more: loading the models took its time.
   if (const int code = Judge(TakenEndpoints(options), error); code != 0) return code;
   Result<std::unique_ptr<RingIngress>> ingress =
@@ -333,7 +346,7 @@ int Daemon::Start(const DaemonOptions& options, std::string* error) {
   if (const int code = OpenState(options, error); code != 0) return code;
   if (const int code = OpenModels(std::move(models), error); code != 0) return code;
   if (const int code = OpenSockets(options, error); code != 0) return code;
-  StartThreads();
+  if (const int code = StartThreads(error); code != 0) return code;
   body.watchdog.Watch("conductor", body.conductor_rounds, body.conductor->waker());
   for (const auto& model : body.models) {
     body.watchdog.Watch("engine", model->rounds(), model->engine().waker());
@@ -342,13 +355,19 @@ int Daemon::Start(const DaemonOptions& options, std::string* error) {
   return 0;
 }
 
-void Daemon::StartThreads() {
+int Daemon::StartThreads(std::string* error) {
   Body& body = *body_;
+  Status status;
+  const auto start = [&status](std::vector<std::thread>* threads, std::function<void()> work) {
+    std::thread thread;
+    if (status.ok()) status = StartThread(std::move(work), &thread);
+    if (thread.joinable()) threads->push_back(std::move(thread));
+  };
   for (size_t i = 0; i < body.models.size(); ++i) {
     LoadedModel& model = *body.models[i];
     // "kairos-engine" is the default model's, "kairos-engine-2" the next one's.
     const std::string suffix = i == 0 ? "" : fmt::format("-{}", i + 1);
-    body.back.emplace_back([&body, &model, suffix] {
+    start(&body.back, [&body, &model, suffix] {
       NameThread(("kairos-engine" + suffix).c_str());
       RunUntil(body.stop_back, model.engine().waker(),
                [&] {
@@ -357,21 +376,21 @@ void Daemon::StartThreads() {
                },
                -1);
     });
-    body.back.emplace_back([&body, &model, suffix] {
+    start(&body.back, [&body, &model, suffix] {
       NameThread(("kairos-text" + suffix).c_str());
       RunUntil(body.stop_back, model.text().waker(), [&] { return model.text().DoWork(); }, -1);
     });
-    body.back.emplace_back([&body, &model, suffix] {
+    start(&body.back, [&body, &model, suffix] {
       NameThread(("kairos-grammar" + suffix).c_str());
       RunUntil(body.stop_back, model.grammar().waker(),
                [&] { return model.grammar().DoWork(); }, -1);
     });
   }
-  body.back.emplace_back([&body] {
+  start(&body.back, [&body] {
     NameThread("kairos-journal");
     RunUntil(body.stop_back, body.journal->waker(), [&body] { return body.journal->DoWork(); }, -1);
   });
-  body.conductor_thread = std::thread([&body] {
+  start(&body.middle, [&body] {
     NameThread("kairos-conduct");
     Conductor& conductor = *body.conductor;
     while (!body.stop_conductor.load(std::memory_order_acquire)) {
@@ -382,18 +401,23 @@ void Daemon::StartThreads() {
       conductor.waker().Finish();
     }
   });
-  body.front.emplace_back([&body] {
+  start(&body.front, [&body] {
     NameThread("kairos-ingress");
     uint64_t now_ns = MonotonicNs();
     while (!body.stop_front.load(std::memory_order_acquire)) {
       now_ns = body.ingress->DoWork(now_ns) == 0 ? body.ingress->Wait(now_ns) : MonotonicNs();
     }
   });
-  if (body.control == nullptr) return;
-  body.front.emplace_back([&body] {
-    NameThread("kairos-control");
-    while (!body.stop_front.load(std::memory_order_acquire)) body.control->DoWork(250);
-  });
+  if (body.control != nullptr) {
+    start(&body.front, [&body] {
+      NameThread("kairos-control");
+      while (!body.stop_front.load(std::memory_order_acquire)) body.control->DoWork(250);
+    });
+  }
+  if (status.ok()) return 0;
+  *error = WordsForRefusedThread(status);
+  EndThreads();
+  return kExitOsError;
 }
 
 void Daemon::LookAfterThreads() { body_->watchdog.Look(MonotonicNs()); }
@@ -418,7 +442,11 @@ void Daemon::Stop(bool now) {
   // One more moment for ingress to hand the last records over.
   for (int i = 0; i < 40 && !body.replies.empty(); ++i) usleep(5'000);
   usleep(20'000);
+  EndThreads();
+}
 
+void Daemon::EndThreads() {
+  Body& body = *body_;
   body.stop_front.store(true, std::memory_order_release);
   body.ingress_waker.Interrupt();
   body.control_waker.Interrupt();
@@ -427,7 +455,8 @@ void Daemon::Stop(bool now) {
   body.metrics.reset();
   body.stop_conductor.store(true, std::memory_order_release);
   body.conductor->waker().Interrupt();
-  body.conductor_thread.join();
+  for (std::thread& thread : body.middle) thread.join();
+  body.middle.clear();
   body.stop_back.store(true, std::memory_order_release);
   for (const auto& model : body.models) {
     model->engine().waker().Interrupt();

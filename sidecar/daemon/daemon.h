@@ -71,7 +71,9 @@ class Daemon {
   int OpenSockets(const DaemonOptions& options, std::string* error);
   // What the conductor may be given anew.
   static ConductorSettings SettingsOf(const DaemonOptions& options);
-  void StartThreads();
+  int StartThreads(std::string* error);
+  // Those that were started; all have ended when it returns.
+  void EndThreads();
 
   std::unique_ptr<Body> body_;
 };

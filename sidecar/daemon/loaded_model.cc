@@ -112,7 +112,9 @@ int LoadedModel::OpenEngine(EngineOptions options, std::string* error) {
   threads_ = options.threads;
   Result<std::unique_ptr<Engine>> made = Engine::Create(*model_, *arena_, options);
   if (!made.ok()) {
-    *error = made.status().message();
+    const Status& status = made.status();
+    *error = status.code() == Code::kResourceExhausted ? WordsForRefusedThread(status)
+                                                       : status.message();
     return kExitOsError;
   }
   engine_ = made.Take();

@@ -12,6 +12,8 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/start_thread.h"
+#include "sidecar/preflight/host_checks.h"
 
 namespace kairos {
 
@@ -31,7 +33,13 @@ SignalWatch::SignalWatch() {
   // A segment or a catalog over RLIMIT_FSIZE is an error of that call, not the end.
   std::signal(SIGXFSZ, SIG_IGN);
   const int signals = signalfd(-1, &set, SFD_CLOEXEC);
-  std::thread([this, signals] { Read(signals); }).detach();
+  std::thread reader;
+  const Status started = StartThread([this, signals] { Read(signals); }, &reader);
+  if (!started.ok()) {
+    fault_ = WordsForRefusedThread(started);
+    return;
+  }
+  reader.detach();
 }
 
 void SignalWatch::Read(int signals) {

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <string>
 
 namespace kairos {
 
@@ -21,6 +22,8 @@ class SignalWatch {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
+  // Empty, or why nobody reads the signals, in words for people: the system refused the thread.
+  const std::string& fault() const { return fault_; }
   // The start is over: from now on a signal asks for a drain. To be called before anybody hears
   // that the sidecar serves, who may want it to end at once.
   void EndStart();
@@ -40,6 +43,7 @@ class SignalWatch {
   std::atomic<bool> reload_{false};
   // Of the thread that reads: when a signal asked for the drain; 0 where none did.
   uint64_t ending_since_ns_ = 0;
+  std::string fault_;
 };
 
 }  // namespace kairos

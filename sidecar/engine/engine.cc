@@ -95,6 +95,8 @@ class BatchEngine final : public Engine {
         events_(kEventsMax),
         samplers_(options.threads, Sampler(model.kernels())) {}
 
+  // Whether all its threads could be had.
+  Status started() const { return pool_.started().ok() ? mask_thread_.started() : pool_.started(); }
   bool Submit(SequenceSpec&& spec) override;
   bool Cancel(SequenceId id) override;
   std::optional<EngineEvent> PollEvent() override;
@@ -667,7 +669,9 @@ Result<std::unique_ptr<Engine>> Engine::Create(const Model& model, KvArena& aren
   if (!options.token_bytes.empty() && options.token_bytes.size() != model.parameters().vocabulary) {
     return Status(Code::kInvalidArgument, "token_bytes must have one entry per vocabulary token");
   }
-  return std::unique_ptr<Engine>(std::make_unique<BatchEngine>(model, arena, options));
+  auto engine = std::make_unique<BatchEngine>(model, arena, options);
+  KAIROS_RETURN_IF_ERROR(engine->started());
+  return std::unique_ptr<Engine>(std::move(engine));
 }
 
 }  // namespace kairos

@@ -3,7 +3,11 @@
 
 #include <sys/prctl.h>
 
+#include "base/start_thread.h"
+
 namespace kairos {
+
+MaskThread::MaskThread() { started_ = StartThread([this] { Run(); }, &thread_); }
 
 MaskThread::~MaskThread() {
   if (!thread_.joinable()) return;
@@ -21,7 +25,6 @@ void MaskThread::Begin(std::span<MaskJob> jobs) {
     const std::lock_guard<std::mutex> lock(mutex_);
     jobs_ = jobs;
   }
-  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   begun_.notify_one();
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/start_thread.h"
 
 namespace kairos {
 namespace {
@@ -43,7 +44,10 @@ WorkerPool::WorkerPool(uint32_t threads) : active_(threads) {
   KAIROS_CHECK(threads >= 1);
   threads_.reserve(threads - 1);
   for (uint32_t worker = 1; worker < threads; ++worker) {
-    threads_.emplace_back([this, worker] { WorkerLoop(worker); });
+    std::thread thread;
+    started_ = StartThread([this, worker] { WorkerLoop(worker); }, &thread);
+    if (!started_.ok()) return;
+    threads_.push_back(std::move(thread));
   }
 }
 

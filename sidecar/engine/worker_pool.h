@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/status.h"
+
 namespace kairos {
 
 class WorkerPool {
@@ -24,6 +26,8 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
+  // RESOURCE_EXHAUSTED where the system refused a thread: those that it gave do all the work.
+  const Status& started() const { return started_; }
   uint32_t threads() const { return static_cast<uint32_t>(threads_.size()) + 1; }
   // Workers that take part in jobs, the caller included; the others sleep. Any thread may ask.
   uint32_t active() const { return active_.load(std::memory_order_relaxed); }
@@ -75,6 +79,7 @@ class WorkerPool {
   std::condition_variable done_;
   std::condition_variable rested_;
   std::vector<std::thread> threads_;
+  Status started_;
 };
 
 // Counts the finished parts of one result; the caller that finishes the last part is told.

@@ -12,7 +12,7 @@
 #include "base/printable_text.h"
 #include "sidecar/chat/tool_calls.h"
 #include "sidecar/grammar/endless.h"
-#include "sidecar/grammar/repeated_key.h"
+#include "base/repeated_key.h"
 #include "sidecar/grammar/schema_limits.h"
 
 namespace kairos {

@@ -22,6 +22,14 @@ Attachment::Attachment(AttachmentId id, Descriptor socket, const PeerCredentials
       since_ns_(now_ns),
       active_ns_(now_ns) {}
 
+Attachment::~Attachment() { CountRings(0); }
+
+void Attachment::CountRings(uint64_t bytes) {
+  ports_->ring_bytes += bytes - ring_bytes_;
+  ring_bytes_ = bytes;
+  ports_->counters->ring_bytes.Set(ports_->ring_bytes);
+}
+
 bool Attachment::Welcome(const AttachOffer& offer, uint64_t now_ns, bool* again) {
   *again = false;
   auto hello = ReceiveHello(socket_.get());
@@ -41,9 +49,19 @@ bool Attachment::Welcome(const AttachOffer& offer, uint64_t now_ns, bool* again)
   if (!answer.ok()) {
     return refuse(answer.status(), static_cast<int32_t>(answer.status().detail()));
   }
+  const uint64_t bytes = uint64_t{answer->request_ring_bytes} + answer->reply_ring_bytes;
+  if (bytes > ports_->ring_bytes_max || ports_->ring_bytes > ports_->ring_bytes_max - bytes) {
+    const std::string text =
+        fmt::format("rings of {} KiB, besides {} KiB of other clients: at most {} KiB together "
+                    "(limits.ring_memory)",
+                    bytes / 1024, ports_->ring_bytes / 1024, ports_->ring_bytes_max / 1024);
+    (void)SendRefusal(socket_.get(), Code::kResourceExhausted, KAIROS_DETAIL_QUOTA, text);
+    return false;
+  }
   auto pair = CreateSegments(*answer);
   if (!pair.ok()) return refuse(pair.status(), KAIROS_DETAIL_QUOTA);
   segments_ = pair.Take();
+  CountRings(bytes);
   requests_ = RingConsumer(
       SidecarRequestView(segments_, answer->request_ring_bytes, answer->start_position),
       kRequestTypes, answer->request_bytes_max);

@@ -43,6 +43,7 @@ struct AttachmentLimits {
 // Written by ingress, read by anyone.
 struct IngressCounters {
   Counter attachments;            // now, leaving ones included
+  Counter ring_bytes;             // now, of all rings
   Counter attached;               // all counters from here on only grow
   Counter attach_refused;
   Counter attach_timeouts;
@@ -73,6 +74,8 @@ struct IngressPorts {
   IngressCounters* counters = nullptr;
   bool pushed = false;  // the conductor has to be woken
   uint64_t turns_in_flight = 0;  // of all clients
+  uint64_t ring_bytes = 0;       // of all rings
+  uint64_t ring_bytes_max = 0;
   LogThrottle violations;
 };
 
@@ -82,6 +85,9 @@ class Attachment {
 
   Attachment(AttachmentId id, Descriptor socket, const PeerCredentials& peer,
              const AttachmentLimits& limits, IngressPorts* ports, uint64_t now_ns);
+  ~Attachment();
+  Attachment(const Attachment&) = delete;
+  Attachment& operator=(const Attachment&) = delete;
 
   // Reads the hello and answers it. True: live now. False with `*again`: nothing there yet;
   // otherwise refused or gone.
@@ -139,6 +145,7 @@ class Attachment {
     bool is_slow = false;
   };
 
+  void CountRings(uint64_t bytes);
   void OnMessage(const RingMessage& message, uint64_t now_ns);
   void OnCancel(Request&& request);
   bool Admit(const Request& request, uint64_t bytes, uint64_t now_ns);
@@ -159,6 +166,7 @@ class Attachment {
   uint64_t since_ns_;
   uint64_t active_ns_;
   std::string name_space_;
+  uint64_t ring_bytes_ = 0;  // counted in ports_->ring_bytes
   SegmentPair segments_;
   RingConsumer requests_;
   ReplyWriter replies_;

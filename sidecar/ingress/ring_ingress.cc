@@ -64,6 +64,7 @@ RingIngress::RingIngress(const IngressOptions& options, SpscQueue<Request>& requ
       own_waker_(own_waker) {
   ports_.requests = &requests;
   ports_.counters = &counters_;
+  ports_.ring_bytes_max = options.ring_memory_max;
   offer_.features = kFeatureWatch;
   offer_.request_ring_bytes = options.request_ring_bytes;
   offer_.reply_ring_bytes = options.reply_ring_bytes;
@@ -147,6 +148,7 @@ void RingIngress::TakeLimits() {
   while (const std::optional<IngressLimits> limits = limits_asked_.TryPop()) {
     options_.attachments_max = options_.attachments_per_uid_max = limits->attachments_max;
     options_.attachments_per_process_max = limits->attachments_per_process_max;
+    ports_.ring_bytes_max = limits->ring_memory_max;
     options_.attachment.in_flight_max = limits->in_flight_max;
     spin_ns_ = spin_ns_max_ = static_cast<uint64_t>(SpinUs(limits->spin_us)) * 1000;
   }

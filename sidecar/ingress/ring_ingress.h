@@ -44,6 +44,7 @@ struct IngressOptions {
   uint32_t attachments_max = 256;
   uint32_t attachments_per_uid_max = 256;
   uint32_t attachments_per_process_max = 128;
+  uint64_t ring_memory_max = 1u << 30;  // bytes of all clients' rings
   uint64_t buffered_bytes_max = 256u << 20;  // half-received requests of all clients
   uint32_t descriptors_reserved =
       64;  // refuse clients when fewer are left, or a fifth of the limit
@@ -62,6 +63,7 @@ struct IngressOptions {
 struct IngressLimits {
   uint32_t attachments_max = 0;  // those that are there stay, as with the next
   uint32_t attachments_per_process_max = 0;
+  uint64_t ring_memory_max = 0;
   uint32_t in_flight_max = 0;    // of one client
   int32_t spin_us = -1;
 };

@@ -65,6 +65,7 @@ constexpr Row kRows[] = {
     {"watchers", "watchers", "Clients that watch sessions."},
     {"clients_attached_total", "clients_attached_total", "Attachments made."},
     {"clients_refused_total", "clients_refused_total", "Attachments refused."},
+    {"client_ring_bytes", "client_ring_bytes", "Memory of all rings of clients."},
     {"requests_total", "requests_total", "Requests handed on by ingress."},
     {"requests_refused_total", "requests_refused_total", "Requests refused by ingress."},
     {"slow_consumers_total", "slow_consumers_total", "Turns cancelled for a client's full ring."},

@@ -249,4 +249,10 @@ std::string RemedyForRefusedMemory(const CommitLimit& commit) {
          "and LimitDATA= of the service";
 }
 
+std::string WordsForRefusedThread(const Status& status) {
+  return fmt::format("{}: {}\n  raise what limits threads here: `ulimit -u`, or TasksMax= and "
+                     "LimitNPROC= of the service; or lower engine.threads",
+                     status.message(), std::strerror(static_cast<int>(status.detail())));
+}
+
 }  // namespace kairos

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "base/status.h"
 #include "sidecar/preflight/finding.h"
 
 namespace kairos {
@@ -41,6 +43,9 @@ Finding CheckPrivateMemory(uint64_t bytes, const CommitLimit& commit);
 
 // What to change where the system refused memory all the same.
 std::string RemedyForRefusedMemory(const CommitLimit& commit);
+
+// What happened and what to change where the system refused a thread.
+std::string WordsForRefusedThread(const Status& status);
 
 // "1.5 GiB".
 std::string BytesWords(uint64_t bytes);

@@ -119,8 +119,6 @@ void SessionOperations::Run(Request&& request, bool operator_view, uint64_t now_
     }
     case RequestKind::kSessionFork:
       return Fork(request, *session, std::move(reply));
-    case RequestKind::kSessionRewind:
-      return Rewind(request, *session, std::move(reply));
     case RequestKind::kSessionRelease:
       return Release(request, *session, std::move(reply));
     case RequestKind::kSessionDelete:
@@ -129,8 +127,9 @@ void SessionOperations::Run(Request&& request, bool operator_view, uint64_t now_
     case RequestKind::kContextRead:
     case RequestKind::kVersionRead:
       return ReadVersion(request, *session, std::move(reply));
+    case RequestKind::kSessionRewind:
     case RequestKind::kContextWrite:
-      return WriteContext(request, *session, std::move(reply));
+      return Change(std::move(request), *session, std::move(reply));
     default:
       return reply(Refusal(Code::kUnimplemented, 0, "unknown request"));
   }
@@ -285,6 +284,36 @@ void SessionOperations::OnRewound(Pending& pending, Session& session, JournalRes
     session.head.reset();
     pending.reply(Refusal(result.status));
   }
+  EndChange(session, ticket);
+}
+
+void SessionOperations::Change(Request&& request, Session& session, OperationReply reply) {
+  if (IsTicket(session.open_turn)) {
+    held_[session.record.id].push_back({std::move(request), std::move(reply)});
+  } else if (request.kind == RequestKind::kSessionRewind) {
+    Rewind(request, session, std::move(reply));
+  } else {
+    WriteContext(request, session, std::move(reply));
+  }
+}
+
+// Changes that were asked for meanwhile come before the turns that wait: whoever sent both waited
+// for the change.
+void SessionOperations::EndChange(Session& session, uint64_t ticket) {
+  const auto found = held_.find(session.record.id);
+  while (found != held_.end() && !found->second.empty()) {
+    Held next = std::move(found->second.front());
+    found->second.pop_front();
+    if (session.deleting) {
+      next.reply(Refusal(Code::kNotFound, 0, "no such session"));
+      continue;
+    }
+    session.open_turn = 0;
+    Change(std::move(next.request), session, std::move(next.reply));
+    if (session.open_turn != 0) return;  // its end brings the next one
+    session.open_turn = ticket;
+  }
+  if (found != held_.end()) held_.erase(found);
   parts_.pipeline.EndOperation(session, ticket);
 }
 
@@ -483,7 +512,7 @@ void SessionOperations::OnContextWritten(Pending& pending, Session& session,
   } else {
     pending.reply(Refusal(result.status));
   }
-  parts_.pipeline.EndOperation(session, ticket);
+  EndChange(session, ticket);
 }
 
 void SessionOperations::OnJournal(JournalResult&& result, uint64_t now_ns) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <string>
 #include <unordered_map>
@@ -86,7 +87,16 @@ class SessionOperations {
     OperationReply reply;
   };
 
+  // What came while another operation changes the session.
+  struct Held {
+    Request request;
+    OperationReply reply;
+  };
+
   Session* Find(const Request& request, bool operator_view);
+  // Rewinds the session or writes its context: at once, or behind the operation that changes it.
+  void Change(Request&& request, Session& session, OperationReply reply);
+  void EndChange(Session& session, uint64_t ticket);
   void Create(Request& request, OperationReply reply);
   void Fork(Request& request, Session& session, OperationReply reply);
   void Rewind(Request& request, Session& session, OperationReply reply);
@@ -105,6 +115,7 @@ class SessionOperations {
 
   Parts parts_;
   std::unordered_map<uint64_t, Pending> pending_;
+  std::unordered_map<SessionId, std::deque<Held>> held_;
   std::unordered_map<SessionId, OperationReply> deletes_;  // waiting for the last turn to end
   uint64_t next_ticket_ = 1;
   PhaseLimits phase_limits_;

@@ -59,6 +59,7 @@ struct Turn {
   bool deadline_passed = false;
   bool cut_by_drain = false;      // the sidecar ends, and the turn with it
   bool client_gone = false;
+  bool client_cancelled = false;  // it asked for it, and gets what is there
   std::vector<uint64_t> followers;  // turns with the same idempotency key that wait for this reply
 
   // Restore, filter, render.

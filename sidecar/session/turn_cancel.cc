@@ -44,6 +44,7 @@ void TurnPipeline::Cancel(AttachmentId attachment, RequestId request, uint64_t n
   now_ns_ = now_ns;
   for (auto& [id, turn] : turns_) {
     if (!(turn->request.attachment == attachment) || !(turn->request.id == request)) continue;
+    turn->client_cancelled = true;
     return CancelTurn(*turn);
   }
 }

@@ -99,10 +99,17 @@ void TurnPipeline::RecordToolCalls(Turn& turn) {
 }
 
 void TurnPipeline::CommitOrDiscard(Turn& turn, Session& session) {
-  const bool discard = IsCut(turn.cause) && turn.ask().on_cancel == KAIROS_ON_CANCEL_DISCARD;
-  if (!discard && !session.deleting) return Commit(turn, session);
+  const bool cut = IsCut(turn.cause);
+  const bool discard = cut && turn.ask().on_cancel == KAIROS_ON_CANCEL_DISCARD;
+  // As a transaction whose client was lost: sent again under its key, the turn must find the
+  // session as it was, and no reply that is a part of one.
+  const bool undone = cut && !turn.client_cancelled && !turn.ask().idempotency_key.empty();
+  if (!discard && !undone && !session.deleting) return Commit(turn, session);
+  if (undone) HandOver(turn);
   ++counters_.turns_cancelled;
-  ReplyFinal(turn, session, session.record.head);
+  // Of a session that is being deleted no version is left to name, however the turn ended.
+  if (session.deleting) turn.final.finish = KAIROS_FINISH_CANCELLED;
+  ReplyFinal(turn, session, session.deleting ? Version{} : session.record.head);
   Finish(turn);
 }
 
@@ -371,8 +378,8 @@ void TurnPipeline::EndOperation(Session& session, uint64_t ticket) {
   if (session.deleting) delete_idle_(session.record.id);
 }
 
-// A turn that ends before it began does not take those along who wait for its reply: the first of
-// them runs in its place.
+// A turn that ends before it began, or as if it never had, does not take those along who wait for
+// its reply: the first of them runs in its place.
 void TurnPipeline::HandOver(Turn& turn) {
   std::vector<uint64_t> followers = std::move(turn.followers);
   turn.followers.clear();

@@ -239,7 +239,7 @@ void TurnPipeline::Filter(Turn& turn, Session& session) {
   if (head.messages.empty()) {
     for (const ChatMessage& message : turn.added) {
       if (message.role != "user") continue;
-      turn.context_json = TaskContextFromFirstTurn(message.content);
+      turn.context_json = TaskContextFromFirstTurn(head.context_json, message.content);
       break;
     }
   }

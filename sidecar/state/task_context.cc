@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_depth.h"
+#include "base/repeated_key.h"
 
 namespace kairos {
 
@@ -352,6 +353,11 @@ Status CheckTaskContext(std::string_view json, std::string* normalised, std::str
   const Json parsed = Parse(json);
   if (parsed.is_discarded()) return Refuse(error, "is not valid JSON in UTF-8");
   if (!parsed.is_object()) return Refuse(error, "must be a JSON object");
+  std::string repeated = RepeatedKeyFault(json, "task context");
+  if (!repeated.empty()) {
+    if (error != nullptr) *error = std::move(repeated);
+    return {Code::kInvalidArgument, "task context has a key twice"};
+  }
   Json checked = Empty();
   const auto extra = parsed.find("extra");
   if (extra != parsed.end()) {
@@ -371,14 +377,18 @@ Status CheckTaskContext(std::string_view json, std::string* normalised, std::str
   return {};
 }
 
-std::string TaskContextFromFirstTurn(std::string_view first_user_message) {
-  Json context = Empty();
+std::string TaskContextFromFirstTurn(const std::string& json,
+                                     std::string_view first_user_message) {
+  Json context = Continue(json);
   const std::string beginning = Shorten(first_user_message, kFirstMessageBytesRead, "");
   const std::string_view sentence = FirstSentence(beginning);
-  context["goal"] = Shorten(sentence, kGoalBytesMax, "");
-  AddWords(sentence, &context["entities"]);
-  AddQuoted(sentence, &context["entities"]);
-  return Dump(context);
+  if (context["goal"] == "") context["goal"] = Shorten(sentence, kGoalBytesMax, "");
+  if (context["entities"].empty()) {
+    AddWords(sentence, &context["entities"]);
+    AddQuoted(sentence, &context["entities"]);
+  }
+  std::string text = Dump(context);
+  return text.size() <= kTaskContextBytesMax ? text : json;
 }
 
 std::string TaskContextAfterToolCalls(const std::string& json, const std::string& tool_calls_json,

@@ -25,9 +25,10 @@ std::string EmptyTaskContext();
 // Checks bytes from a client: size, UTF-8, depth, fields and their types; *normalised gets the
 // compact form. INVALID_ARGUMENT; *error names the field and the limit.
 Status CheckTaskContext(std::string_view json, std::string* normalised, std::string* error);
-// First turn: the goal is the first user message's first sentence (at most 512 bytes); entities are
-// the addresses, paths and quoted words in it (at most 16).
-std::string TaskContextFromFirstTurn(std::string_view first_user_message);
+// First turn: a goal that is empty becomes the first user message's first sentence (at most 512
+// bytes); entities, where there are none, the addresses, paths and quoted words in it (at most 16).
+// All else stays, and so does the whole of a context that has no room for them.
+std::string TaskContextFromFirstTurn(const std::string& json, std::string_view first_user_message);
 // The model called tools: each call of the JSON array (objects with "id" and "name", or with
 // "function"."name") becomes a pending action. Other JSON changes nothing.
 std::string TaskContextAfterToolCalls(const std::string& json, const std::string& tool_calls_json,

@@ -12,9 +12,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (kairos::CheckTaskContext(bytes, &normal, &error).ok()) {
     if (!kairos::CheckTaskContext(normal, &again, &error).ok() || again != normal) std::abort();
   } else {
-    normal = kairos::TaskContextFromFirstTurn(bytes);
-    if (!kairos::CheckTaskContext(normal, &again, &error).ok()) std::abort();
+    normal = kairos::EmptyTaskContext();
   }
+  normal = kairos::TaskContextFromFirstTurn(normal, bytes);
+  if (!kairos::CheckTaskContext(normal, &again, &error).ok()) std::abort();
   kairos::ChatMessage result;
   result.role = "tool";
   result.content = bytes;

@@ -357,6 +357,30 @@ class Faults(unittest.TestCase):
             self.assert_ends(OS_ERROR, "kairosd: smollm2-135m: the system refuses ", what,
                              "lower kv.memory", "LimitDATA=", env=environment)
 
+    def test_system_that_refuses_threads_does_so_at_the_start(self) -> None:
+        if os.getuid() != 0:
+            self.skipTest("needs root to start kairosd as another user")
+        user = (54321, 54321)  # has no other processes, which would count
+        refused = 0
+        for threads in range(1, 64):
+            daemon = live_daemon.LiveDaemon(user=user, limits={resource.RLIMIT_NPROC: threads},
+                                            extra=("--engine-threads", "2"))
+            self.addCleanup(daemon.close)
+            try:
+                daemon.start()
+            except AssertionError as error:
+                self.assertIn(f"ended with {OS_ERROR}: ", str(error))
+                self.assertIn("the system refuses a thread", str(error))
+                self.assertIn("TasksMax=", str(error))
+                refused += 1
+                continue
+            break
+        self.assertGreater(refused, 2)
+        constrained = kairos.Generation(max_tokens=8, json_schema='{"type":"boolean"}')
+        with daemon.client() as client:
+            self.assertIn(client.create_session().turn("yes?", generation=constrained).read(),
+                          ("true", "false"))
+
     def test_kv_memory_too_small_for_the_model(self) -> None:
         arguments = ["1MiB" if word == "256MiB" else word for word in self.settings()]
         self.assert_ends(CONFIG, "kv.memory of 1048576 bytes holds", "raise kv.memory",

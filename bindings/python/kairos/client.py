@@ -159,6 +159,10 @@ class Client:
         Without a session id the sidecar makes a session. Options: tokens, tools, tool_choice,
         parallel_tool_calls, if_version, idempotency_key, deadline_ms, priority, whole_history,
         generate, reuse, discard_on_cancel, model, move_model (all is rendered anew for `model`).
+
+        A turn sent again with its idempotency_key is answered once: with the stored reply, or by
+        running where the first was cut by its deadline or the end of its client or the sidecar.
+        Of such a turn nothing is kept. One that was cancelled is answered with what there was.
         """
         check_names(options)
         native = NativeTurn(session_id, messages, generation=generation, **options)

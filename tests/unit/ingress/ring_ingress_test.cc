@@ -299,6 +299,36 @@ TEST(RingIngress, RefusesOneProcessOverItsLimitAndTakesItAgainWhenItLeaves) {
   EXPECT_TRUE(rig.TryAttach(&third).ok()) << rig.attach_text;
 }
 
+TEST(RingIngress, RefusesRingsOverTheirMemoryAndTakesThemWhenOthersLeave) {
+  IngressOptions options;
+  options.ring_memory_max = 5u << 20;
+  IngressRig rig(options);
+  RigClient first = rig.Attach();
+  RigClient second = rig.Attach();
+  EXPECT_EQ(rig.ingress->counters().ring_bytes.value(), 4u << 20);
+  RigClient third;
+
+  const Status refused = rig.TryAttach(&third);
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  EXPECT_EQ(refused.detail(), KAIROS_DETAIL_QUOTA);
+  EXPECT_NE(rig.attach_text.find("rings of 2048 KiB, besides 4096 KiB of other clients: at most "
+                                 "5120 KiB together (limits.ring_memory)"),
+            std::string::npos)
+      << rig.attach_text;
+  AttachOptions small;
+  small.request_ring_bytes = small.reply_ring_bytes = 512u << 10;
+  EXPECT_TRUE(rig.TryAttach(&third, small).ok()) << rig.attach_text;
+  EXPECT_TRUE(rig.Next().has_value());  // its attach
+  third = RigClient{};
+  const auto detach = rig.Next();
+  rig.Answer(*detach, ReplyKind::kDetached);
+  rig.PumpUntil([&] { return rig.ingress->counters().attachments.value() == 2; });
+
+  EXPECT_EQ(rig.ingress->counters().ring_bytes.value(), 4u << 20);
+  rig.ingress->ChangeLimits({256, 128, 8u << 20, 256, 0});
+  EXPECT_TRUE(rig.TryAttach(&third).ok()) << rig.attach_text;
+}
+
 TEST(RingIngress, CountsAProcessByItselfAndItsAttachmentsUntilItDies) {
   IngressOptions options;
   options.attachments_per_process_max = 1;

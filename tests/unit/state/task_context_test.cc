@@ -85,7 +85,8 @@ TEST(TaskContext, TakesFirstSentenceAsGoal) {
   };
 
   for (const auto& row : table) {
-    const auto context = nlohmann::json::parse(TaskContextFromFirstTurn(row.message));
+    const auto context = nlohmann::json::parse(
+        TaskContextFromFirstTurn(EmptyTaskContext(), row.message));
     EXPECT_EQ(context["goal"], row.goal);
   }
 }
@@ -94,7 +95,7 @@ TEST(TaskContext, CutsLongGoalAtCharacterBoundary) {
   std::string message;
   for (int i = 0; i < 400; ++i) message += "\xe4\xb8\xad";
 
-  const std::string context = TaskContextFromFirstTurn("a" + message);
+  const std::string context = TaskContextFromFirstTurn(EmptyTaskContext(), "a" + message);
 
   EXPECT_EQ(Normal(context), context);
   const std::string goal = nlohmann::json::parse(context)["goal"];
@@ -104,7 +105,8 @@ TEST(TaskContext, CutsLongGoalAtCharacterBoundary) {
 TEST(TaskContext, LooksAtTheBeginningOfALongMessageOnly) {
   std::string message = "see /etc/hosts ";
   while (message.size() < 5000) message += "\xe4\xb8\xad ";  // the cut falls inside one of these
-  const std::string context = TaskContextFromFirstTurn(message + "and /etc/passwd");
+  const std::string context =
+      TaskContextFromFirstTurn(EmptyTaskContext(), message + "and /etc/passwd");
 
   EXPECT_EQ(Normal(context), context);
   const auto entities = nlohmann::json::parse(context)["entities"];
@@ -114,6 +116,7 @@ TEST(TaskContext, LooksAtTheBeginningOfALongMessageOnly) {
 
 TEST(TaskContext, FindsEntitiesOfFirstSentence) {
   const auto context = nlohmann::json::parse(TaskContextFromFirstTurn(
+      EmptyTaskContext(),
       "Read /etc/hosts, mail bob@example.org about \"the plan\" on https://example.org/a?b=1 "
       "and/or "
       "\xe3\x80\x8a\xe7\xba\xa2\xe6\xa5\xbc\xe6\xa2\xa6\xe3\x80\x8b."));
@@ -144,8 +147,36 @@ std::string After(const std::string& context, ChatMessage result, uint64_t index
 constexpr char kThreeCalls[] =
     R"([{"id":"c1","name":"lamp"},{"id":"c2","name":"door"},{"id":"c3","name":"lamp"}])";
 
+TEST(TaskContext, TheFirstTurnFillsInOnlyWhatTheClientDidNotWrite) {
+  const std::string written = Normal(
+      R"({"goal":"Book a hotel","entities":[{"name":"Tom"}],"facts":[{"text":"vegetarian"}],)"
+      R"("done_steps":[{"text":"paid"}],"pending_actions":[{"tool":"mail"}],"extra":{"id":4711}})");
+  EXPECT_EQ(TaskContextFromFirstTurn(written, "See /etc/hosts."), written);
+
+  const auto facts = nlohmann::json::parse(
+      TaskContextFromFirstTurn(Normal(R"({"facts":[{"text":"x"}]})"), "See /etc/hosts."));
+  EXPECT_EQ(facts["goal"], "See /etc/hosts.");
+  EXPECT_EQ(facts["entities"][0]["name"], "/etc/hosts");
+  EXPECT_EQ(facts["facts"][0]["text"], "x");
+}
+
+TEST(TaskContext, RefusesAKeyThatIsThereTwiceAndNamesItsPlace) {
+  std::string normal;
+  std::string error;
+  const Status status =
+      CheckTaskContext(R"({"facts":[{"text":"a","text":"b"}]})", &normal, &error);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_EQ(error, R"(task context.facts[0]: the key "text" is there twice)");
+}
+
+TEST(TaskContext, AFullContextStaysWholeInTheFirstTurn) {
+  const std::string full =
+      Normal("{\"big\":\"" + std::string(kTaskContextBytesMax - 120, 'x') + "\"}");
+  EXPECT_EQ(TaskContextFromFirstTurn(full, std::string(500, 'y')), full);
+}
+
 TEST(TaskContext, MovesPendingActionToDoneStepsWhenItsResultComes) {
-  std::string context = TaskContextFromFirstTurn("Weather?");
+  std::string context = TaskContextFromFirstTurn(EmptyTaskContext(), "Weather?");
   context = TaskContextAfterToolCalls(
       context,
       "[{\"id\":\"c1\",\"name\":\"weather\"},"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sidecar/grammar/repeated_key.h"
+#include "base/repeated_key.h"
 
 #include <gtest/gtest.h>
 
