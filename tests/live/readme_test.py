@@ -78,6 +78,7 @@ EXAMPLES = {
         ((" FILE.jsonl", " FILE.jsonl --quick"),)),
     "build/release/kairos-bench speculation --model smollm2-135m --conversations TALKS.jsonl":
         Runs(((" TALKS.jsonl", " TALKS.jsonl --max-tokens 4"),)),
+    "cmake --preset release && cmake --build --preset release": BUILDS,
     "cmake --preset release && cmake --build --preset release --target kairosd kairosctl "
     "kairos-bench": BUILDS,
     "tools/model fetch smollm2-135m": NotRun("another model is tested, and this one may be missing")
