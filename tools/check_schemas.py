@@ -99,6 +99,7 @@ class Check:
         self.socket = socket
         self.lock = threading.Lock()
         self.own = threading.local()
+        self.clients: list[kairos.Client] = []  # of the threads of one round
         self.refusals: collections.Counter[str] = collections.Counter()
         self.counts: collections.Counter[str] = collections.Counter()
         self.invalid: list[dict[str, object]] = []
@@ -109,6 +110,8 @@ class Check:
     def ask(self, schema: object, seed: int) -> None:
         if not hasattr(self.own, "client"):
             self.own.client = kairos.Client(self.socket, spin_us=0)
+            with self.lock:
+                self.clients.append(self.own.client)
         client = self.own.client
         generation = kairos.Generation(
             max_tokens=self.arguments.max_tokens, temperature=self.arguments.temperature,
@@ -158,6 +161,9 @@ class Check:
                 wait.result()
                 if sys.stderr.isatty() or done % 100 == 0:
                     print(f"\r{done} of {len(asks)}", end="", file=sys.stderr, flush=True)
+        for client in self.clients:
+            client.close()
+        self.clients.clear()
 
     def run(self) -> dict[str, object]:
         schemas = schemas_of(self.arguments)
