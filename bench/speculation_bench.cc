@@ -15,17 +15,22 @@
 #include "bench/sequence_slots.h"
 #include "sidecar/chat/chat_renderer.h"
 #include "sidecar/chat/tokenizer.h"
+#include "sidecar/chat/wire_format.h"
 #include "sidecar/engine/draft_planner.h"
 #include "sidecar/engine/engine.h"
 #include "sidecar/engine/kv_arena.h"
 #include "sidecar/engine/models/model.h"
 #include "sidecar/engine/ngram_drafter.h"
+#include "sidecar/grammar/grammar_compiler.h"
+#include "sidecar/grammar/reply_grammar.h"
 #include "sidecar/model/gguf.h"
 
 namespace kairos {
 namespace {
 
 constexpr uint32_t kDraftsMax = 16;
+// The task of an answer that must be a call: much of it is forced, and the rest is guessed too.
+constexpr const char* kForcedCall = "forced call";
 // Messages before the first answer that is measured: an agent's conversation has begun.
 constexpr size_t kHistoryMin = 3;
 constexpr uint32_t kContextMax = 4096;  // longer prompts are left out: prefill is not the subject
@@ -33,6 +38,7 @@ constexpr uint32_t kContextMax = 4096;  // longer prompts are left out: prefill 
 // One answer of a transcript and what came before it.
 struct Answer {
   std::string task;  // "call" or "text"
+  std::string tools_json;
   std::vector<TokenId> prompt;
   std::vector<TokenId> words;  // what the transcript says
 };
@@ -63,13 +69,15 @@ class SpeculationBench {
     if (!OpenEngine(0, &plain_) || !OpenEngine(kDraftsMax, &guessing_)) return 1;
     for (size_t i = 0; i < answers_.size(); ++i) {
       if (!options_.json) std::fprintf(stderr, "\ranswer %zu of %zu", i + 1, answers_.size());
-      if (!PlayBoth(answers_[i])) return 1;
+      if (!PlayBoth(answers_[i], answers_[i].task)) return 1;
+      if (answers_[i].task == "call" && !PlayBoth(answers_[i], kForcedCall)) return 1;
     }
     if (!options_.json) std::fprintf(stderr, "\n");
     for (const Answer& answer : answers_) PlayTranscript(answer);
     Sums all;
     for (const auto& [task, sums] : sums_) {
       Report(task, sums);
+      if (task == kForcedCall) continue;  // its prompts are those of "call"
       all.seconds_without += sums.seconds_without;
       all.seconds_with += sums.seconds_with;
       all.tokens += sums.tokens;
@@ -105,6 +113,9 @@ class SpeculationBench {
     if (!tokenizer.ok()) return Fail("--model: " + error);
     model_ = model.Take();
     tokenizer_ = tokenizer.Take();
+    auto compiler = GrammarCompiler::Create(*tokenizer_, &error);
+    if (!compiler.ok()) return Fail("--model: " + error);
+    compiler_ = compiler.Take();
     const auto text = [&](TokenId token) {
       return token < 0 ? std::string() : std::string(tokenizer_->TokenBytes(token, true));
     };
@@ -173,6 +184,7 @@ class SpeculationBench {
         if (!prompt.ok()) return Fail("the chat template refuses: " + error);
         Answer answer;
         answer.task = calls ? "call" : "text";
+        answer.tools_json = tools;
         answer.prompt = tokenizer_->Encode(prompt->spans, TextPlace::kStart).tokens;
         answer.words = tokenizer_->Encode(next.content, false).tokens;
         if (answer.prompt.size() <= kContextMax) answers_.push_back(std::move(answer));
@@ -184,8 +196,30 @@ class SpeculationBench {
 
   // ---- What the model says ----------------------------------------------------------------------
 
-  bool Play(Place* place, const Answer& answer, Played* out) {
+  // One call of one of the tools, whatever the model would rather say.
+  std::shared_ptr<CompiledGrammar> CallGrammar(const std::string& tools_json) {
+    std::shared_ptr<CompiledGrammar>& grammar = grammars_[tools_json];
+    if (grammar != nullptr) return grammar;
+    ReplyRules rules;
+    rules.tool_choice = ToolChoice::kRequired;
+    rules.one_call = true;
+    std::string error;
+    const auto kind_of = [](std::string_view) { return MarkerKind::kText; };
+    auto reply =
+        WriteReplyGrammar(WireFormatOf(WireFamily::kHermes), rules, tools_json, kind_of, &error);
+    if (!reply.ok()) return nullptr;
+    auto compiled = compiler_->Compile(reply->grammar, reply->is_prose, &error);
+    if (compiled.ok()) grammar = compiled.Take();
+    return grammar;
+  }
+
+  bool Play(Place* place, const Answer& answer, const std::string& task, Played* out) {
     SequenceSpec spec;
+    if (task == kForcedCall) {
+      const auto grammar = CallGrammar(answer.tools_json);
+      if (grammar == nullptr) return Fail("tools that cannot be enforced");
+      spec.constraint = grammar->Start();
+    }
     spec.id = SequenceId{++next_id_};
     spec.tokens = answer.prompt;
     spec.max_new_tokens = options_.max_tokens;
@@ -214,16 +248,16 @@ class SpeculationBench {
     return true;
   }
 
-  bool PlayBoth(const Answer& answer) {
+  bool PlayBoth(const Answer& answer, const std::string& task) {
     Played without, with;
     // In turns which comes first, so that neither gains by the order.
     const bool plain_first = next_id_ / 2 % 2 == 0;
-    if (plain_first && !Play(&plain_, answer, &without)) return false;
-    if (!Play(&guessing_, answer, &with)) return false;
-    if (!plain_first && !Play(&plain_, answer, &without)) return false;
+    if (plain_first && !Play(&plain_, answer, task, &without)) return false;
+    if (!Play(&guessing_, answer, task, &with)) return false;
+    if (!plain_first && !Play(&plain_, answer, task, &without)) return false;
     if (with.tokens != without.tokens) return Fail("guessing changed what the model says");
     if (with.tokens.size() < 2) return true;
-    Sums& sums = sums_[answer.task];
+    Sums& sums = sums_[task];
     sums.seconds_without += static_cast<double>(without.decode_ns) * 1e-9;
     sums.seconds_with += static_cast<double>(with.decode_ns) * 1e-9;
     sums.tokens += with.tokens.size() - 1;
@@ -284,17 +318,23 @@ class SpeculationBench {
     if (options_.json) {
       Line("engine.speculation_speedup", speedup, "ratio", task);
       Line("engine.speculation_tokens_per_step", said, "tokens", task);
+      if (sums.own_tokens == 0) return;
       Line("engine.speculation_transcript_tokens_per_step", written, "tokens", task);
       Line("engine.speculation_transcript_speedup", expected, "ratio", task);
       return;
     }
     std::printf(
-        "%-5s what the model says: %.2f times as fast, %.2f tokens a step (%llu tokens, %.1f ms "
-        "each without); the transcript's own words: %.2f tokens a step, %.2f times as fast where a "
-        "guessed token costs a tenth of a step\n",
+        "%-11s what the model says: %.2f times as fast, %.2f tokens a step (%llu tokens, %.1f ms "
+        "each without)%s",
         task.empty() ? "all" : task.c_str(), speedup, said,
         static_cast<unsigned long long>(sums.tokens),
-        1e3 * ratio(sums.seconds_without, static_cast<double>(sums.tokens)), written, expected);
+        1e3 * ratio(sums.seconds_without, static_cast<double>(sums.tokens)),
+        sums.own_tokens == 0 ? "\n" : "; ");
+    if (sums.own_tokens == 0) return;
+    std::printf(
+        "the transcript's own words: %.2f tokens a step, %.2f times as fast where a guessed token "
+        "costs a tenth of a step\n",
+        written, expected);
   }
 
   const SpeculationBenchOptions options_;
@@ -306,6 +346,8 @@ class SpeculationBench {
   Place guessing_;
   std::map<std::string, Sums> sums_;  // by task
   std::map<std::string, DraftRecord> records_;
+  std::unique_ptr<GrammarCompiler> compiler_;
+  std::map<std::string, std::shared_ptr<CompiledGrammar>> grammars_;  // by tools
   uint64_t next_id_ = 0;
 };
 

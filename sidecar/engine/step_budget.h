@@ -13,7 +13,8 @@ class StepBudget {
   StepBudget(uint64_t budget_ns, uint32_t tokens_max)
       : budget_ns_(budget_ns), tokens_max_(tokens_max) {}
 
-  // Prefill tokens for a step that also decodes `decode_rows`; at least one block, so that a prompt
+  // Prefill tokens for a step that also decodes `decode_rows`: as many as keep the step within the
+  // budget, and within 2.5 times what it takes without them; but 16 at least, so that a prompt
   // always advances.
   uint32_t PrefillTokens(uint32_t decode_rows) const;
   // What a step cost.
