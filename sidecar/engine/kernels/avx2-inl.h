@@ -196,6 +196,13 @@ inline Pairs LoadPairs(const uint8_t* bytes) {
           _mm256_cvtepi8_epi16(_mm_loadu_si128(halves + 1))};
 }
 
+// Keeps an accumulator where it is: left alone, the compiler gathers the additions of many steps at
+// the end, runs out of registers and spills the products, or moves it to and fro.
+inline __m256i Pin(__m256i accumulator) {
+  __asm__("" : "+x"(accumulator));
+  return accumulator;
+}
+
 // ---- A vector of 64 weights ---------------------------------------------------------------------
 
 inline Vector LoadVector(const uint8_t* bytes) {

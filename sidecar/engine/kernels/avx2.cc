@@ -8,12 +8,7 @@
 namespace kairos {
 namespace {
 
-// Keeps an accumulator where it is: left alone, the compiler gathers the additions of many steps at
-// the end, runs out of registers and spills the products.
-inline __m256i Pin(__m256i accumulator) {
-  __asm__("" : "+x"(accumulator));
-  return accumulator;
-}
+constexpr uint32_t kPairChains = 1;
 
 inline Ints AddPairDots(Ints acc, Pairs pairs, const int16_t* words) {
   const __m256i two = BroadcastFour(words);

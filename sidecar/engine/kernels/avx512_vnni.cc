@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint32_t kTokenTile = 8;
 constexpr uint32_t kRowTile = 8;
+constexpr uint32_t kPairChains = 8;
 
 struct Floats {
   __m512 v;
@@ -136,8 +137,17 @@ inline Pairs LoadPairs(const uint8_t* bytes) {
   return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)))};
 }
 
+// Keeps an accumulator where it is: left alone, the compiler moves it to and fro. The emulation has
+// no such registers.
+inline __m512i Pin(__m512i accumulator) {
+#if defined(__AVX512F__)
+  __asm__("" : "+v"(accumulator));
+#endif
+  return accumulator;
+}
+
 inline Ints AddPairDots(Ints acc, Pairs pairs, const int16_t* words) {
-  return {_mm512_dpwssd_epi32(acc.v, pairs.v, BroadcastFour(words))};
+  return {Pin(_mm512_dpwssd_epi32(acc.v, pairs.v, BroadcastFour(words)))};
 }
 
 // ---- A vector of 64 weights ---------------------------------------------------------------------

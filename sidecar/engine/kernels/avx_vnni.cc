@@ -8,14 +8,16 @@
 namespace kairos {
 namespace {
 
+constexpr uint32_t kPairChains = 4;
+
 inline Ints SubtractInts(Ints a, Ints b) {
   return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
 }
 
 inline Ints AddPairDots(Ints acc, Pairs pairs, const int16_t* words) {
   const Four two = BroadcastFour(words);
-  return {_mm256_dpwssd_avx_epi32(acc.low, pairs.low, two),
-          _mm256_dpwssd_avx_epi32(acc.high, pairs.high, two)};
+  return {Pin(_mm256_dpwssd_avx_epi32(acc.low, pairs.low, two)),
+          Pin(_mm256_dpwssd_avx_epi32(acc.high, pairs.high, two))};
 }
 
 inline Four RaisedZero() { return _mm256_set1_epi8(-128); }
