@@ -41,20 +41,23 @@ class EngineBench {
  public:
   EngineBench(const EngineBenchOptions& options, std::unique_ptr<Model> model)
       : options_(options), model_(std::move(model)) {
-    if (!options_.quick) return;
-    options_.repetitions = 1;
-    options_.prompts = {40};
-    options_.contexts = {0};
-    options_.batches = {2};
-    options_.arrival = 200;
-    options_.shared = 300;
+    if (options_.quick) {
+      options_.repetitions = 1;
+      options_.prompts = {40};
+      options_.contexts = {0};
+      options_.batches = {2};
+      options_.arrival = 200;
+      options_.shared = 300;
+    }
+    options_.prompts = WhatFits(options_.prompts, 0);
+    options_.contexts = WhatFits(options_.contexts, NewTokens(kLongContext + 1));
   }
 
   int Run(BusyNeighbour* neighbour) {
     if (!Prepare()) return 1;
     if (neighbour != nullptr) return StolenCore(*neighbour);
     if (!options_.peer.name.empty() &&
-        !peer_.Start(options_.peer, ModelFile(options_.model), options_.threads, 4608)) {
+        !peer_.Start(options_.peer, ModelFile(options_.model), options_.threads, PeerContext())) {
       return 1;
     }
     MeasureLimits();
@@ -84,6 +87,38 @@ class EngineBench {
     arena_ = arena.Take();
     driver_ = std::make_unique<EngineDriver>(*model_, *arena_);
     return OpenEngine(0);
+  }
+
+  // Each case, or where the model allows no so long context, the longest that it allows.
+  std::vector<uint32_t> WhatFits(const std::vector<uint32_t>& cases, uint32_t behind) const {
+    const uint32_t context = model_->parameters().context;
+    std::vector<uint32_t> fitting;
+    for (const uint32_t tokens : cases) {
+      const uint32_t fits = context <= behind ? tokens : std::min(tokens, context - behind);
+      if (std::find(fitting.begin(), fitting.end(), fits) == fitting.end()) fitting.push_back(fits);
+    }
+    return fitting;
+  }
+
+  static constexpr uint32_t kLongContext = 1000;  // from here a decode measures fewer steps
+
+  uint32_t DecodeSteps(uint32_t context, uint32_t batch) const {
+    return options_.quick ? 4 : batch > 8 || context > kLongContext ? 16 : 32;
+  }
+
+  // Of a sequence after `context` tokens.
+  uint32_t NewTokens(uint32_t context, uint32_t batch = 1) const {
+    return 1 + kWarmSteps + DecodeSteps(context, batch) * options_.repetitions;
+  }
+
+  // Tokens of all the peer's sequences together.
+  uint32_t PeerContext() const {
+    uint32_t tokens = 4608;  // many short ones
+    for (const uint32_t prompt : options_.prompts) tokens = std::max(tokens, prompt + 1);
+    for (const uint32_t context : options_.contexts) {
+      tokens = std::max(tokens, context + NewTokens(kShortContext));
+    }
+    return tokens;
   }
 
   bool OpenEngine(uint64_t step_budget_ns) {
@@ -189,8 +224,8 @@ class EngineBench {
   }
 
   bool Decode(uint32_t context, uint32_t batch) {
-    const uint32_t steps = options_.quick ? 4 : batch > 8 || context > 1000 ? 16 : 32;
-    const uint32_t new_tokens = 1 + kWarmSteps + steps * options_.repetitions;
+    const uint32_t steps = DecodeSteps(context, batch);
+    const uint32_t new_tokens = NewTokens(context, batch);
     uint32_t next_slot = 0;
     for (uint32_t i = 0; i < batch; ++i) {
       if (!driver_->Submit(driver_->Spec(context, new_tokens, &next_slot))) {

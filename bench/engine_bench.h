@@ -15,8 +15,9 @@ struct EngineBenchOptions {
   PeerOptions peer;
   uint32_t threads = 2;
   uint32_t repetitions = 5;
-  std::vector<uint32_t> prompts = {128, 512, 2048};       // tokens of a prefill
-  std::vector<uint32_t> contexts = {0, 1024, 4096};       // tokens before a decode, alone; 0: 16
+  // Shortened to what the model allows.
+  std::vector<uint32_t> prompts = {128, 512, 2048, 4096, 8192};  // tokens of a prefill
+  std::vector<uint32_t> contexts = {0, 1024, 4096, 8192};  // tokens before a decode, alone; 0: 16
   std::vector<uint32_t> batches = {2, 4, 8, 16, 32};      // sequences of a decode, short context
   uint32_t shared = 4096;   // tokens of a prefix that 8 sequences share; 0: skip
   uint32_t arrival = 6000;  // tokens of a prompt that arrives while 8 sequences decode; 0: skip

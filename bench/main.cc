@@ -114,11 +114,13 @@ CLI::App* AddEngine(CLI::App* app, kairos::EngineBenchOptions* engine) {
   command->add_option("--repetitions", engine->repetitions, "of each case, default 5")
       ->check(CLI::Range(1, 100));
   command
-      ->add_option("--prompts", engine->prompts, "tokens of prefills, default 128,512,2048")
+      ->add_option("--prompts", engine->prompts,
+                   "tokens of prefills, default 128,512,2048,4096,8192 as the model allows")
       ->delimiter(',')
       ->check(CLI::Range(1, 16384));
   command
-      ->add_option("--contexts", engine->contexts, "tokens before a decode, default 0,1024,4096")
+      ->add_option("--contexts", engine->contexts,
+                   "tokens before a decode, default 0,1024,4096,8192 as the model allows")
       ->delimiter(',')
       ->check(CLI::Range(0, 16384));
   command->add_option("--batches", engine->batches, "default 2,4,8,16,32; at most 32")

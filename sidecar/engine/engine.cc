@@ -11,13 +11,12 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/spsc_queue.h"
-#include "sidecar/engine/draft_planner.h"
 #include "sidecar/engine/forward.h"
 #include "sidecar/engine/mask_thread.h"
-#include "sidecar/engine/ngram_drafter.h"
 #include "sidecar/engine/sampler.h"
 #include "sidecar/engine/step_budget.h"
 #include "sidecar/engine/stop_matcher.h"
+#include "sidecar/engine/token_guesser.h"
 
 namespace kairos {
 namespace {
@@ -28,7 +27,6 @@ constexpr size_t kEventsMax = 8192;
 constexpr uint32_t kMuchShorter = 4;
 // Forced tokens that a sequence computes as it decodes; more are read like a prompt.
 constexpr uint32_t kForcedInStep = 8;
-constexpr TokenId kNoToken = -1;
 
 struct Command {
   bool cancel = false;
@@ -59,15 +57,8 @@ struct Running {
   uint64_t logits_hash = 0;
   uint32_t forced = 0;          // tokens that the grammar left no choice in
   std::vector<uint32_t> mask;   // of the next token, where there is a constraint
-  NgramDrafter drafter;
-  DraftRecord record;
-  // Of this step: the guess's first token, kNoToken without one, the length of the match it came
-  // from, and the tokens of it that are checked.
-  TokenId guessed = kNoToken;
-  uint32_t match = 0;
-  std::vector<TokenId> drafts;
-  uint32_t right = 0;            // of the drafts, those that came
-  std::vector<TokenId> decoded;  // what this step computes: what is left, then the drafts
+  SequenceGuesses guesses;
+  std::vector<TokenId> decoded;  // what this step computes: what is left, then drafts
   bool finished = false;
 
   uint32_t left() const { return static_cast<uint32_t>(spec.tokens.size()) - computed; }
@@ -75,6 +66,12 @@ struct Running {
   uint32_t generated() const { return static_cast<uint32_t>(spec.tokens.size()) - prompt_tokens; }
   uint32_t tokens_left() const { return spec.max_new_tokens - generated(); }
   bool decodes() const { return left() == 1 || (generated() > 0 && left() <= kForcedInStep); }
+  // Guesses that a step may check. They stay inside the open block: it keeps its 16-bit form until
+  // its last token is known to be right.
+  uint32_t guesses_max() const {
+    const uint32_t last = computed + left() - 1;
+    return samples() ? std::min(kBlockTokens - 1 - last % kBlockTokens, tokens_left() - 1) : 0;
+  }
   // Of a sampled sequence: whether this step has the logits of its next token.
   bool has_logits() const { return !finished && left() == 0; }
 };
@@ -98,6 +95,7 @@ class BatchEngine final : public Engine {
         pool_(options.threads),
         forward_(model, arena, pool_),
         budget_(options.step_budget_ns, options.chunk_tokens_max),
+        guesser_(options.draft_tokens_max, options.draft_always),
         commands_(kCommandsMax),
         events_(kEventsMax),
         samplers_(options.threads, Sampler(model.kernels())) {}
@@ -121,7 +119,6 @@ class BatchEngine final : public Engine {
   void CopyOpenBlock(const SequenceSpec& spec);
   void PlanStep();
   void PlanDecode();
-  void GuessTokens();
   void PlanPrefill(uint32_t budget);
   uint32_t AddPrefill(Running& sequence, uint32_t budget);
   void AddSegment(Running& sequence, const TokenId* tokens, uint32_t count, uint32_t logit_rows);
@@ -137,9 +134,7 @@ class BatchEngine final : public Engine {
   void AcceptConstrained();
   void AcceptNext(size_t sampled, uint64_t now_ns);
   static bool CountDraft(Running& sequence, TokenId token);
-  void ObserveUnchecked(Running& sequence, TokenId token);
-  void ObserveDrafts(Running& sequence);
-  void RecordGuess(Running& sequence, uint32_t right, bool all);
+  void CloseGuesses(Running& sequence);
   void AcceptToken(Running& sequence, Sample&& sample, uint64_t now_ns);
   void FollowForced(Running& sequence, uint64_t now_ns);
   void Finish(Running& sequence, FinishCause cause, uint64_t now_ns);
@@ -155,8 +150,7 @@ class BatchEngine final : public Engine {
   WorkerPool pool_;
   Forward forward_;
   StepBudget budget_;
-  StepCost decode_cost_;
-  DraftRecord record_;  // of all sequences: where new ones start
+  TokenGuesser guesser_;
   SpscQueue<Command> commands_;
   SpscQueue<EngineEvent> events_;
   std::deque<EngineEvent> unsent_;  // events that found their queue full
@@ -176,7 +170,7 @@ class BatchEngine final : public Engine {
   std::vector<Segment> segments_;
   std::vector<Running*> planned_;  // of each segment
   std::vector<Running*> decoding_;       // with one token to compute, or few that were forced
-  std::vector<DraftProposal> proposals_;  // of each of these
+  std::vector<GuessCase> guess_cases_;   // of each of these
   std::vector<Running*> sampled_;        // that have logits, in the order of their rows
   std::vector<uint32_t> first_rows_;     // of each of these
   std::vector<Sample> samples_;          // of each logits row
@@ -256,7 +250,7 @@ bool BatchEngine::TakeCommands() {
     }
     auto sequence =
         std::make_unique<Running>(std::move(command->spec), command->submit_ns, arrivals_++);
-    sequence->record = record_;
+    guesser_.Admit(&sequence->guesses);
     const auto place = std::upper_bound(
         waiting_.begin(), waiting_.end(), sequence, [](const auto& a, const auto& b) {
           return a->spec.priority != b->spec.priority ? a->spec.priority > b->spec.priority
@@ -339,7 +333,8 @@ void BatchEngine::PlanStep() {
   logit_rows_ = 0;
   prefill_tokens_ = 0;
   PlanDecode();
-  PlanPrefill(budget_.PrefillTokens(decode_rows_));
+  const auto prompts = static_cast<uint32_t>(active_.size()) - decode_rows_;
+  PlanPrefill(budget_.PrefillTokens(decode_rows_, prompts));
 }
 
 void BatchEngine::PlanDecode() {
@@ -350,52 +345,22 @@ void BatchEngine::PlanDecode() {
     if (sequence->decodes()) decoding_.push_back(sequence.get());
   }
   decode_rows_ = static_cast<uint32_t>(decoding_.size());
-  GuessTokens();
+  guess_cases_.clear();
   for (Running* sequence : decoding_) {
-    const std::vector<TokenId>& drafts = sequence->drafts;
+    guess_cases_.push_back({&sequence->guesses, &sequence->spec, sequence->guesses_max()});
+  }
+  guesser_.Plan(guess_cases_);
+  for (Running* sequence : decoding_) {
+    const std::vector<TokenId>& drafts = sequence->guesses.drafts();
     sequence->decoded.assign(sequence->spec.tokens.end() - sequence->left(),
                              sequence->spec.tokens.end());
     sequence->decoded.insert(sequence->decoded.end(), drafts.begin(), drafts.end());
-    const auto drafted = static_cast<uint32_t>(drafts.size());
+    const uint32_t drafted = sequence->guesses.count();
     AddSegment(*sequence, sequence->decoded.data(), sequence->left() + drafted,
                sequence->samples() ? 1 + drafted : 0);
     draft_tokens_ += drafted;
     forced_tokens_ += sequence->left() - 1;
   }
-}
-
-void BatchEngine::GuessTokens() {
-  if (options_.draft_tokens_max == 0) return;
-  proposals_.assign(decoding_.size(), {});
-  for (size_t i = 0; i < decoding_.size(); ++i) {
-    Running& sequence = *decoding_[i];
-    sequence.drafts.clear();
-    sequence.guessed = kNoToken;
-    if (!sequence.samples()) continue;
-    // Drafts stay inside the open block: it keeps its 16-bit form until its last token is known to
-    // be right.
-    const uint32_t last = sequence.computed + sequence.left() - 1;
-    const uint32_t in_block = kBlockTokens - 1 - last % kBlockTokens;
-    const uint32_t wanted = sequence.spec.max_new_tokens - sequence.generated() - 1;
-    const NgramDrafter::Guess guess =
-        sequence.drafter.Look(sequence.spec.tokens, options_.draft_tokens_max);
-    auto guessed = static_cast<uint32_t>(guess.tokens.size());
-    if (guessed > 0 && sequence.spec.constraint != nullptr) {
-      guessed = sequence.spec.constraint->CountAllowed(guess.tokens);
-    }
-    if (guessed == 0) continue;
-    sequence.guessed = guess.tokens[0];
-    sequence.match = guess.match;
-    sequence.drafts.assign(guess.tokens.begin(), guess.tokens.begin() + guessed);
-    proposals_[i] = DraftProposal(std::min({guessed, in_block, wanted}),
-                                  sequence.record.Chance(guess.match));
-  }
-  if (options_.draft_always) {
-    for (DraftProposal& proposal : proposals_) proposal.GrantAll();
-  } else {
-    PlanDrafts(decode_cost_, decode_rows_, proposals_);
-  }
-  for (size_t i = 0; i < decoding_.size(); ++i) decoding_[i]->drafts.resize(proposals_[i].grant());
 }
 
 // Prompts are read as they came, the more important ones first. But where another of equal rank is
@@ -479,7 +444,7 @@ std::span<float> BatchEngine::Logits(size_t sampled, uint32_t row) {
 // Rows of drafts are drawn as long as those before them came out as guessed.
 void BatchEngine::DrawRows(size_t sampled, Sampler& sampler) {
   Running& sequence = *sampled_[sampled];
-  const std::vector<TokenId>& drafts = sequence.drafts;
+  const std::vector<TokenId>& drafts = sequence.guesses.drafts();
   std::vector<TokenId>& tokens = sequence.spec.tokens;
   const size_t known = tokens.size();
   for (uint32_t row = 0; row <= drafts.size(); ++row) {
@@ -494,8 +459,9 @@ void BatchEngine::DrawRows(size_t sampled, Sampler& sampler) {
 // The row after the drafts that came; a later one needs a mask that follows from this token.
 void BatchEngine::DrawConstrained(size_t sampled, Sampler& sampler) {
   Running& sequence = *sampled_[sampled];
-  const std::span<float> logits = Logits(sampled, sequence.right);
-  samples_[first_rows_[sampled] + sequence.right] =
+  const uint32_t row = sequence.guesses.right();
+  const std::span<float> logits = Logits(sampled, row);
+  samples_[first_rows_[sampled] + row] =
       sequence.spec.constraint->IsShortOfTokens()
           ? DrawInTime(sequence, sampler, logits)
           : sampler.Draw(sequence.spec.sampling, sequence.spec.tokens, logits, sequence.mask);
@@ -518,8 +484,8 @@ void BatchEngine::RunStep() {
   SampleStep();
   const uint64_t sampled = MonotonicNs();
   for (size_t i = 0; i < segments_.size(); ++i) {
-    const auto drafts = static_cast<uint32_t>(planned_[i]->drafts.size());
-    planned_[i]->computed += segments_[i].count - drafts;  // accepting adds those that came
+    // Accepting adds the drafts that came.
+    planned_[i]->computed += segments_[i].count - planned_[i]->guesses.count();
     planned_[i]->model_ns += sampled - begin;
   }
   for (uint32_t i = 0; i < sampled_.size(); ++i) {
@@ -537,7 +503,7 @@ void BatchEngine::RunStep() {
 
 void BatchEngine::ObserveStep(uint64_t ns) {
   budget_.Observe(decode_rows_, prefill_tokens_, ns);
-  if (prefill_tokens_ == 0) decode_cost_.Observe(decode_rows_, draft_tokens_ + forced_tokens_, ns);
+  if (prefill_tokens_ == 0) guesser_.ObserveStep(decode_rows_, draft_tokens_ + forced_tokens_, ns);
   counters_.steps.fetch_add(1, std::memory_order_relaxed);
   counters_.prefill_tokens.fetch_add(prefill_tokens_ + forced_tokens_, std::memory_order_relaxed);
   counters_.decode_tokens.fetch_add(decode_rows_, std::memory_order_relaxed);
@@ -559,7 +525,7 @@ void BatchEngine::AcceptConstrained() {
         Finish(sequence, CauseOf(*sequence.spec.constraint), now);
       }
       if (!sequence.has_logits()) {
-        ObserveDrafts(sequence);
+        CloseGuesses(sequence);
         continue;
       }
       constrained_[going_on] = constrained_[i];
@@ -581,8 +547,8 @@ void BatchEngine::AcceptNext(size_t sampled, uint64_t now_ns) {
   Running& sequence = *sampled_[sampled];
   const std::vector<TokenId>& tokens = sequence.spec.tokens;
   const size_t known = tokens.size();
-  Sample& sample = samples_[first_rows_[sampled] + sequence.right];
-  ObserveUnchecked(sequence, sample.token);
+  Sample& sample = samples_[first_rows_[sampled] + sequence.guesses.right()];
+  guesser_.SeeFirst(&sequence.guesses, sample.token);
   AcceptToken(sequence, std::move(sample), now_ns);
   FollowForced(sequence, now_ns);
   for (size_t at = known; at < tokens.size() && CountDraft(sequence, tokens[at]); ++at) {
@@ -592,46 +558,29 @@ void BatchEngine::AcceptNext(size_t sampled, uint64_t now_ns) {
 // The next token of an unconstrained sequence, and as many more as were guessed right.
 void BatchEngine::AcceptRows(size_t sampled, uint64_t now_ns) {
   Running& sequence = *sampled_[sampled];
-  ObserveUnchecked(sequence, samples_[first_rows_[sampled]].token);
+  guesser_.SeeFirst(&sequence.guesses, samples_[first_rows_[sampled]].token);
   while (sequence.has_logits()) {
-    Sample& sample = samples_[first_rows_[sampled] + sequence.right];
+    Sample& sample = samples_[first_rows_[sampled] + sequence.guesses.right()];
     const TokenId token = sample.token;
     AcceptToken(sequence, std::move(sample), now_ns);
     CountDraft(sequence, token);
   }
-  ObserveDrafts(sequence);
+  CloseGuesses(sequence);
 }
 
 // Whether a token that came is the next of the drafts: then its KV is there. The last token of a
 // text counts as not computed, guessed or not.
 bool BatchEngine::CountDraft(Running& sequence, TokenId token) {
-  const std::vector<TokenId>& drafts = sequence.drafts;
-  if (sequence.right == drafts.size() || token != drafts[sequence.right]) return false;
-  ++sequence.right;
+  if (!sequence.guesses.Count(token)) return false;
   if (!sequence.finished || sequence.left() > 1) ++sequence.computed;
   return true;
 }
 
-// A guess that was not worth checking still tells how often such guesses are right.
-void BatchEngine::ObserveUnchecked(Running& sequence, TokenId token) {
-  if (!sequence.drafts.empty() || sequence.guessed == kNoToken) return;
-  const bool would = token == sequence.guessed;
-  RecordGuess(sequence, would ? 1 : 0, would);
-}
-
-void BatchEngine::ObserveDrafts(Running& sequence) {
-  sequence.guessed = kNoToken;
-  const std::vector<TokenId> drafts = std::exchange(sequence.drafts, {});
-  const uint32_t right = std::exchange(sequence.right, 0);
-  if (drafts.empty()) return;
-  RecordGuess(sequence, right, right == drafts.size() || sequence.finished);
+void BatchEngine::CloseGuesses(Running& sequence) {
+  const uint32_t right = sequence.guesses.right();
   counters_.accepted_tokens.fetch_add(right, std::memory_order_relaxed);
   counters_.decode_tokens.fetch_add(right, std::memory_order_relaxed);
-}
-
-void BatchEngine::RecordGuess(Running& sequence, uint32_t right, bool all) {
-  sequence.record.Observe(sequence.match, right, all);
-  record_.Observe(sequence.match, right, all);
+  guesser_.Close(&sequence.guesses, sequence.finished);
 }
 
 // Where the grammar leaves no choice, the model need not be asked: the forced tokens are taken at

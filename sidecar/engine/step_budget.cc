@@ -3,16 +3,20 @@
 
 #include <algorithm>
 
+#include "base/units.h"
+
 namespace kairos {
 namespace {
 
 constexpr double kNewestWeight = 0.25;
 constexpr uint32_t kTokensBeforeMeasured = 64;
-// How much longer than without a prompt a step may take for those that decode in it: what they
+// By how many times its length a prompt may lengthen a step for those that decode in it: what they
 // feel, whatever the machine's speed. The p99 of real steps lies some 15 % above what is aimed at.
-constexpr double kStretch = 2.5;
+constexpr double kStretch = 1.5;
 constexpr uint32_t kGrain = 8;       // tokens; fewer rows than that fill no tile of the kernels
-constexpr uint32_t kTokensMin = 16;  // so that a prompt always advances, and not by too little
+// A prompt always advances, and not by too little: by this, or by as many tokens as others decode;
+// by a block where most wait, since a step of few rows makes the least of the weights it reads.
+constexpr uint32_t kTokensMin = 16;
 
 void Update(double* average, double value) {
   *average = *average == 0.0 ? value : *average + kNewestWeight * (value - *average);
@@ -24,18 +28,22 @@ double StepBudget::DecodeNs(uint32_t decode_rows) const {
   return decode_rows == 0 ? 0.0 : decode_step_ns_;
 }
 
-uint32_t StepBudget::PrefillTokens(uint32_t decode_rows) const {
+uint32_t StepBudget::PrefillTokens(uint32_t decode_rows, uint32_t prompts) const {
   if (budget_ns_ == 0) return tokens_max_;
   uint32_t tokens = kTokensBeforeMeasured;
   if (prefill_token_ns_ > 0.0) {
     const double decode = DecodeNs(decode_rows);
     double step = static_cast<double>(budget_ns_);
-    if (decode > 0.0) step = std::min(step, kStretch * decode);
+    if (decode > 0.0) {
+      const double waiting = std::max(1.0, static_cast<double>(prompts) / decode_rows);
+      step = std::min(step, (1.0 + kStretch * waiting) * decode);
+    }
     const double fit =
         std::clamp((step - decode) / prefill_token_ns_, 0.0, static_cast<double>(tokens_max_));
     tokens = static_cast<uint32_t>(fit) / kGrain * kGrain;
   }
-  return std::min(std::max(tokens, kTokensMin), tokens_max_);
+  const uint32_t least = prompts > decode_rows ? kBlockTokens : kTokensMin;
+  return std::min(std::max({tokens, least, decode_rows / kGrain * kGrain}), tokens_max_);
 }
 
 void StepBudget::Observe(uint32_t decode_rows, uint32_t prefill_tokens, uint64_t ns) {

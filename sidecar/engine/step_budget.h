@@ -13,10 +13,11 @@ class StepBudget {
   StepBudget(uint64_t budget_ns, uint32_t tokens_max)
       : budget_ns_(budget_ns), tokens_max_(tokens_max) {}
 
-  // Prefill tokens for a step that also decodes `decode_rows`: as many as keep the step within the
-  // budget, and within 2.5 times what it takes without them; but 16 at least, so that a prompt
-  // always advances.
-  uint32_t PrefillTokens(uint32_t decode_rows) const;
+  // Tokens of `prompts` prompts for a step that also decodes `decode_rows`: as many as keep the step
+  // within the budget, and within 2.5 times what it takes without them, or more where more prompts
+  // wait for it than sequences decode. But 16 at least, or a block where more wait than decode,
+  // and as many as decode, so that a prompt always advances.
+  uint32_t PrefillTokens(uint32_t decode_rows, uint32_t prompts) const;
   // What a step cost.
   void Observe(uint32_t decode_rows, uint32_t prefill_tokens, uint64_t ns);
 

@@ -335,7 +335,7 @@ class DeadClient(live_daemon.LiveTest):
         self.assertLessEqual(after.descriptors, before.descriptors + 3)
         self.assertEqual(after.segments, before.segments)
         # 90 attachments of two 1 MiB rings would be 180 MiB.
-        self.assertLess(after.rss_bytes - before.rss_bytes, 48 << 20)
+        self.assertLess(after.rss_bytes - before.rss_bytes, 24 << 20)
 
     def test_with_a_forked_child_that_holds_the_socket_is_still_noticed(self) -> None:
         before = self.settle(0)

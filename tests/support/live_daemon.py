@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import resource
 import select
 import shutil
@@ -88,6 +89,8 @@ class Usage:
 
     descriptors: int
     segments: int  # mappings of attachments
+    # Resident, without huge pages: those are of the device memory for weights and KV, whose bound is
+    # a setting, and the system makes them in the background, of memory that nobody touched.
     rss_bytes: int
 
 
@@ -220,9 +223,10 @@ class LiveDaemon:
         folder = f"/proc/{self.pid}"
         with open(folder + "/maps") as maps:
             segments = sum("memfd:kairos" in line for line in maps)
-        with open(folder + "/statm") as statm:
-            pages = int(statm.read().split()[1])
-        return Usage(len(os.listdir(folder + "/fd")), segments, pages * os.sysconf("SC_PAGESIZE"))
+        with open(folder + "/smaps_rollup") as rollup:
+            kilobytes = dict(re.findall(r"^(\w+): +(\d+) kB$", rollup.read(), re.M))
+        resident = int(kilobytes["Rss"]) - int(kilobytes["AnonHugePages"])
+        return Usage(len(os.listdir(folder + "/fd")), segments, resident * 1024)
 
     def stats(self) -> dict[str, float]:
         """The figures of the control socket."""

@@ -117,17 +117,19 @@ TEST(WorkerPool, TellsExactlyOneCallerThatAllPartsAreDone) {
 
 TEST(StepBudget, FitsPrefillIntoWhatDecodeLeaves) {
   StepBudget budget(50'000'000, 512);
-  EXPECT_EQ(budget.PrefillTokens(0), 64u);
+  EXPECT_EQ(budget.PrefillTokens(0, 1), 64u);
   budget.Observe(0, 64, 6'400'000);  // 0.1 ms a token
-  EXPECT_EQ(budget.PrefillTokens(0), 496u);
+  EXPECT_EQ(budget.PrefillTokens(0, 1), 496u);
   budget.Observe(8, 0, 30'000'000);
-  EXPECT_EQ(budget.PrefillTokens(8), 200u);
+  EXPECT_EQ(budget.PrefillTokens(8, 1), 200u);
   budget.Observe(8, 0, 900'000'000);
-  EXPECT_EQ(budget.PrefillTokens(8), 16u);
+  EXPECT_EQ(budget.PrefillTokens(8, 1), 16u);
+  EXPECT_EQ(budget.PrefillTokens(40, 1), 40u) << "as many as decode";
+  EXPECT_EQ(budget.PrefillTokens(8, 9), 32u) << "a block where most wait";
   for (int i = 0; i < 40; ++i) budget.Observe(0, 64, 640'000'000);
-  EXPECT_EQ(budget.PrefillTokens(0), 16u);
-  EXPECT_EQ(StepBudget(0, 100).PrefillTokens(5), 100u);
-  EXPECT_EQ(StepBudget(50'000'000, 8).PrefillTokens(5), 8u);
+  EXPECT_EQ(budget.PrefillTokens(8, 8), 16u);
+  EXPECT_EQ(StepBudget(0, 100).PrefillTokens(5, 1), 100u);
+  EXPECT_EQ(StepBudget(50'000'000, 8).PrefillTokens(5, 1), 8u);
 }
 
 // Steps that are far below the budget must not become far longer for those that decode.
@@ -135,8 +137,10 @@ TEST(StepBudget, StretchesAStepTwoAndAHalfTimesAtMost) {
   StepBudget budget(50'000'000, 512);
   budget.Observe(0, 64, 6'400'000);
   budget.Observe(1, 0, 4'000'000);
-  EXPECT_EQ(budget.PrefillTokens(1), 56u);  // 60 fit into 6 ms
-  EXPECT_EQ(budget.PrefillTokens(0), 496u) << "nobody waits";
+  EXPECT_EQ(budget.PrefillTokens(1, 1), 56u);  // 60 fit into 6 ms
+  EXPECT_EQ(budget.PrefillTokens(0, 1), 496u) << "nobody decodes";
+  EXPECT_EQ(budget.PrefillTokens(1, 5), 296u) << "five wait and one decodes";
+  EXPECT_EQ(budget.PrefillTokens(1, 50), 456u) << "the budget holds all the same";
 }
 
 }  // namespace
