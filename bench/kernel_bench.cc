@@ -123,7 +123,7 @@ std::vector<Case*> RegisterCases() {
       {"matmul/down", WeightType::kQ4_1, 576, 1536, {1, 4, 8, 512}},
       {"matmul/head", WeightType::kQ8_0, 49152, 576, {1, 4, 8}},
       // All weights of the layers, far larger than a cache: what a decoding step streams.
-      {"matmul/layers", WeightType::kQ4_1, 184320, 576, {1, 4}},
+      {"matmul/layers", WeightType::kQ4_1, 184320, 576, {1, 4, 8, 16}},
   };
   std::vector<Case*> cases;
   for (const Product& product : products) {

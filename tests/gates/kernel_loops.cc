@@ -15,8 +15,8 @@ inline void Panel(const void* task, const uint8_t* panel) {
 
 template <typename Layout>
 inline void Unpacked(const void* task, const uint8_t* unpacked, uint32_t groups, float* sums) {
-  MultiplyChunk<Layout, kTokenTile>(*static_cast<const QuantizedTask*>(task), unpacked, 0, groups,
-                                    0, sums);
+  MultiplyChunk<typename Layout::Unpacked, kTokenTile>(*static_cast<const QuantizedTask*>(task),
+                                                       {unpacked, 0, groups}, 0, sums);
 }
 
 template <int T>

@@ -4,8 +4,9 @@
 // bits, from both unpacked to bytes, and from signed bytes, of all columns or of 16.
 //
 // Loops: tokens in blocks that stay in L2, then panels, then tiles of T tokens that share each load
-// of weights. With many tokens the integers of a panel are unpacked once per block of tokens. An
-// output is one chain over the columns whatever the tiling, so its bits never depend on it.
+// of weights. With more tokens all tiles are done with a chunk of a panel before the next chunk is
+// begun, and with many the chunk's integers are unpacked once per block of tokens. An output is one
+// chain over the columns whatever the tiling, so its bits never depend on it.
 #pragma once
 
 #include "sidecar/engine/kernels/vector-inl.h"
@@ -17,7 +18,8 @@ constexpr uint32_t kUnpackTokens = 16;     // from here unpacking a panel pays
 constexpr uint32_t kTokenBlockMax =
     128;  // tokens whose accumulators are kept between column chunks
 constexpr uint32_t kTokenBlockBytes = 256 * 1024;  // activations of a block of tokens, half of L2
-constexpr uint32_t kChunkGroups = 64;      // groups of columns unpacked at once: 2048 columns
+constexpr uint32_t kUnpackGroups = 64;     // groups of columns unpacked at once: 2048 columns
+constexpr uint32_t kPackedGroups = 8;      // groups that all tiles of fewer tokens share at once
 
 constexpr uint32_t kUnpackedBytes = 640;   // 16 float scales, 16 float offsets, the eight vectors
 
@@ -58,6 +60,7 @@ struct UnpackedFives : FloatScales {
 
 struct Nibbles : HalfScales {
   using Unpacked = UnpackedNibbles;
+  static constexpr uint32_t kChunkTokens = 2 * kTokenTile;  // from here going in chunks pays
   static constexpr bool kOffsets = true;
   static constexpr int kParts = 1;
   static constexpr uint32_t kBytes = 320;
@@ -72,6 +75,7 @@ struct Nibbles : HalfScales {
 
 struct Fives : HalfScales {
   using Unpacked = UnpackedFives;
+  static constexpr uint32_t kChunkTokens = kUnpackTokens;
   static constexpr bool kOffsets = true;
   static constexpr int kParts = 1;
   static constexpr uint32_t kBytes = 384;
@@ -167,57 +171,96 @@ void MultiplyPanel(const QuantizedTask& task, const uint8_t* panel, uint64_t tok
   }
 }
 
-template <typename Layout>
-void MultiplyTokens(const QuantizedTask& task, const uint8_t* panel, uint64_t begin, uint64_t end) {
+// Calls multiply<T>(token) for tiles of T tokens, as large ones as there are.
+template <typename Multiply>
+inline void ForEachTile(uint64_t begin, uint64_t end, Multiply multiply) {
   for (; begin + kTokenTile <= end; begin += kTokenTile) {
-    MultiplyPanel<Layout, kTokenTile>(task, panel, begin);
+    multiply.template operator()<kTokenTile>(begin);
   }
-  for (; begin + 4 <= end; begin += 4) MultiplyPanel<Layout, 4>(task, panel, begin);
+  for (; begin + 4 <= end; begin += 4) multiply.template operator()<4>(begin);
   switch (end - begin) {
-    case 3: return MultiplyPanel<Layout, 3>(task, panel, begin);
-    case 2: return MultiplyPanel<Layout, 2>(task, panel, begin);
-    case 1: return MultiplyPanel<Layout, 1>(task, panel, begin);
+    case 3: return multiply.template operator()<3>(begin);
+    case 2: return multiply.template operator()<2>(begin);
+    case 1: return multiply.template operator()<1>(begin);
     default: return;
   }
 }
 
-// One chunk of columns, unpacked, against T tokens whose accumulators are in memory.
+template <typename Layout>
+void MultiplyTokens(const QuantizedTask& task, const uint8_t* panel, uint64_t begin, uint64_t end) {
+  ForEachTile(begin, end,
+              [&]<int T>(uint64_t token) { MultiplyPanel<Layout, T>(task, panel, token); });
+}
+
+// Some groups of a panel's columns.
+struct Chunk {
+  const uint8_t* blocks;
+  uint32_t first_group, groups;
+};
+
+// A chunk against T tokens whose accumulators are in memory.
 template <typename Layout, int T>
-void MultiplyChunk(const QuantizedTask& task, const uint8_t* unpacked, uint32_t first_group,
-                   uint32_t groups, uint64_t token, float* accumulators) {
+void MultiplyChunk(const QuantizedTask& task, const Chunk& chunk, uint64_t token,
+                   float* accumulators) {
   const uint32_t row_groups = task.cols / kGroupSize;
-  const uint64_t at = token * row_groups + first_group;
+  const uint64_t at = token * row_groups + chunk.first_group;
   Floats acc[T];
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) acc[t] = Load(accumulators + t * kLanes);
-  MultiplyBlocks<typename Layout::Unpacked, T>(
-      unpacked, groups, task.x.values + at * kGroupSize, task.cols, task.x.scales + at,
-      task.x.sums + at, row_groups, acc);
+  MultiplyBlocks<Layout, T>(chunk.blocks, chunk.groups, task.x.values + at * kGroupSize, task.cols,
+                            task.x.scales + at, task.x.sums + at, row_groups, acc);
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) Store(accumulators + t * kLanes, acc[t]);
 }
 
+// The chunk of blocks as they are in memory. What the first tile asks for ahead comes while the
+// others multiply.
 template <typename Layout>
-void MultiplyUnpacked(const QuantizedTask& task, const uint8_t* panel, uint64_t begin,
+void MultiplyPacked(const QuantizedTask& task, const Chunk& chunk, uint64_t begin, uint64_t end,
+                    float* accumulators) {
+  ForEachTile(begin, end, [&]<int T>(uint64_t token) {
+    MultiplyChunk<Layout, T>(task, chunk, token, accumulators + (token - begin) * kLanes);
+  });
+}
+
+// The chunk unpacked. The blocks behind it come into the cache meanwhile, a part with each tile:
+// all at once, or when they are unpacked, they would be waited for.
+template <typename Layout>
+void MultiplyUnpacked(const QuantizedTask& task, const Chunk& chunk, uint64_t begin, uint64_t end,
+                      float* accumulators) {
+  alignas(64) uint8_t unpacked[kUnpackGroups * kUnpackedBytes];
+  for (uint32_t b = 0; b < chunk.groups; ++b) {
+    UnpackBlock<Layout>(chunk.blocks + b * Layout::kBytes, unpacked + b * kUnpackedBytes);
+  }
+  const uint64_t bytes = static_cast<uint64_t>(chunk.groups) * Layout::kBytes;
+  const uint64_t part = bytes / ((end - begin + kTokenTile - 1) / kTokenTile);
+  const uint8_t* next = chunk.blocks + bytes;
+  const Chunk bytes_chunk{unpacked, chunk.first_group, chunk.groups};
+  ForEachTile(begin, end, [&]<int T>(uint64_t token) {
+    Prefetch(next, part);
+    next += part;
+    MultiplyChunk<typename Layout::Unpacked, T>(task, bytes_chunk, token,
+                                                accumulators + (token - begin) * kLanes);
+  });
+}
+
+// Multiplies a panel chunk by chunk, so that all tiles are done with one before the next.
+template <typename Layout>
+void MultiplyInChunks(const QuantizedTask& task, const uint8_t* panel, uint64_t begin,
                       uint64_t end) {
-  alignas(64) uint8_t unpacked[kChunkGroups * kUnpackedBytes];
   alignas(64) float accumulators[kTokenBlockMax * kLanes];
-  const uint32_t groups = task.cols / kGroupSize;
   const uint64_t tokens = end - begin;
+  const bool unpack = tokens >= kUnpackTokens;
+  const uint32_t chunk_groups = unpack ? kUnpackGroups : kPackedGroups;
+  const uint32_t groups = task.cols / kGroupSize;
   std::memset(accumulators, 0, tokens * kLanes * sizeof(float));
-  for (uint32_t first = 0; first < groups; first += kChunkGroups) {
-    const uint32_t count = Smaller(kChunkGroups, groups - first);
-    for (uint32_t b = 0; b < count; ++b) {
-      UnpackBlock<Layout>(panel + static_cast<uint64_t>(first + b) * Layout::kBytes,
-                          unpacked + b * kUnpackedBytes);
-    }
-    uint64_t t = 0;
-    for (; t + kTokenTile <= tokens; t += kTokenTile) {
-      MultiplyChunk<Layout, kTokenTile>(task, unpacked, first, count, begin + t,
-                                        accumulators + t * kLanes);
-    }
-    for (; t < tokens; ++t) {
-      MultiplyChunk<Layout, 1>(task, unpacked, first, count, begin + t, accumulators + t * kLanes);
+  for (uint32_t first = 0; first < groups; first += chunk_groups) {
+    const Chunk chunk{panel + static_cast<uint64_t>(first) * Layout::kBytes, first,
+                      Smaller(chunk_groups, groups - first)};
+    if (unpack) {
+      MultiplyUnpacked<Layout>(task, chunk, begin, end, accumulators);
+    } else {
+      MultiplyPacked<Layout>(task, chunk, begin, end, accumulators);
     }
   }
   for (uint64_t t = 0; t < tokens; ++t) {
@@ -226,9 +269,10 @@ void MultiplyUnpacked(const QuantizedTask& task, const uint8_t* panel, uint64_t 
 }
 
 template <typename Layout>
-void MultiplyPacked(const QuantizedTask& task, const uint8_t* panel, uint64_t begin, uint64_t end) {
-  if (end - begin >= kUnpackTokens) {
-    MultiplyUnpacked<Layout>(task, panel, begin, end);
+void MultiplySmallBytes(const QuantizedTask& task, const uint8_t* panel, uint64_t begin,
+                        uint64_t end) {
+  if (end - begin >= Layout::kChunkTokens) {
+    MultiplyInChunks<Layout>(task, panel, begin, end);
   } else {
     MultiplyTokens<Layout>(task, panel, begin, end);
   }
@@ -247,8 +291,8 @@ void MatmulQuantized(const PackedMatrix& matrix, uint32_t panel_begin, uint32_t 
                                Smaller(kPanelRows, matrix.rows - first_row)};
       const uint8_t* panel = matrix.data + p * matrix.panel_bytes;
       switch (matrix.layout()) {
-        case PanelLayout::kNibbles: MultiplyPacked<Nibbles>(task, panel, begin, end); break;
-        case PanelLayout::kFives: MultiplyPacked<Fives>(task, panel, begin, end); break;
+        case PanelLayout::kNibbles: MultiplySmallBytes<Nibbles>(task, panel, begin, end); break;
+        case PanelLayout::kFives: MultiplySmallBytes<Fives>(task, panel, begin, end); break;
         case PanelLayout::kHalfBytes: MultiplyTokens<HalfBytes>(task, panel, begin, end); break;
         default: MultiplyTokens<SignedBytes>(task, panel, begin, end);
       }
