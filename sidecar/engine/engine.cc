@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <unordered_set>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "sidecar/engine/draft_planner.h"
 #include "sidecar/engine/forward.h"
 #include "sidecar/engine/mask_thread.h"
+#include "sidecar/engine/model_drafter.h"
 #include "sidecar/engine/ngram_drafter.h"
 #include "sidecar/engine/sampler.h"
 #include "sidecar/engine/step_budget.h"
@@ -27,6 +29,10 @@ constexpr size_t kEventsMax = 8192;
 // A prompt with that many times less to go than the first need not wait for it.
 constexpr uint32_t kMuchShorter = 4;
 constexpr TokenId kNoToken = -1;
+// Tokens of a turn, until some have ended.
+constexpr double kTurnTokensAtFirst = 128.0;
+constexpr double kTurnTokensLeftMin = 16.0;
+constexpr double kNewestTurn = 0.1;  // weight in the average
 
 struct Command {
   bool cancel = false;
@@ -63,6 +69,9 @@ struct Running {
   // from, and the tokens of it that are checked.
   TokenId guessed = kNoToken;
   uint32_t match = 0;
+  DraftContext context;                // what the draft model computed of it
+  TokenId guessed_by_model = kNoToken;  // as `guessed`
+  bool drafts_are_models = false;
   std::vector<TokenId> drafts;
   std::vector<TokenId> decoded;  // what this step computes: the last token and the drafts
   bool finished = false;
@@ -70,6 +79,12 @@ struct Running {
   uint32_t left() const { return static_cast<uint32_t>(spec.tokens.size()) - computed; }
   bool samples() const { return spec.max_new_tokens > 0; }
   uint32_t generated() const { return static_cast<uint32_t>(spec.tokens.size()) - prompt_tokens; }
+  // How many guesses a step may check beside the next token. Drafts stay inside the open block: it
+  // keeps its 16-bit form until its last token is known to be right.
+  uint32_t drafts_max() const {
+    const uint32_t in_block = kBlockTokens - 1 - computed % kBlockTokens;
+    return std::min(in_block, spec.max_new_tokens - generated() - 1);
+  }
 };
 
 // Draws of one token of a constrained text that is short of tokens; then what ends it soonest.
@@ -82,7 +97,8 @@ FinishCause CauseOf(TokenConstraint& constraint) {
 
 class BatchEngine final : public Engine {
  public:
-  BatchEngine(const Model& model, KvArena& arena, const EngineOptions& options)
+  BatchEngine(const Model& model, KvArena& arena, const EngineOptions& options,
+              const DraftParts& draft)
       : model_(model),
         arena_(arena),
         options_(options),
@@ -93,7 +109,12 @@ class BatchEngine final : public Engine {
         budget_(options.step_budget_ns, options.chunk_tokens_max),
         commands_(kCommandsMax),
         events_(kEventsMax),
-        samplers_(options.threads, Sampler(model.kernels())) {}
+        samplers_(options.threads, Sampler(model.kernels())) {
+    if (draft.model == nullptr || options.draft_tokens_max == 0) return;
+    model_drafter_ =
+        std::make_unique<ModelDrafter>(*draft.model, *draft.arena, model, pool_,
+                                       options.draft_tokens_max, options.chunk_tokens_max);
+  }
 
   // Whether all its threads could be had.
   Status started() const { return pool_.started().ok() ? mask_thread_.started() : pool_.started(); }
@@ -115,6 +136,7 @@ class BatchEngine final : public Engine {
   void PlanStep();
   void PlanDecode();
   void GuessTokens();
+  void GuessByModel();
   void PlanPrefill(uint32_t budget);
   uint32_t AddPrefill(Running& sequence, uint32_t budget);
   void AddSegment(Running& sequence, const TokenId* tokens, uint32_t count, uint32_t logit_rows);
@@ -123,7 +145,8 @@ class BatchEngine final : public Engine {
   Sample DrawInTime(Running& sequence, Sampler& sampler, std::span<float> logits);
   void SampleStep();
   void AcceptSampled(uint64_t now_ns);
-  void Record(Running& sequence, uint32_t right, bool all);
+  void Record(Running& sequence, uint32_t match, uint32_t right, bool all);
+  void RecordUnchecked(Running& sequence, TokenId came);
   void AcceptRows(Running& sequence, std::span<Sample> rows, uint64_t now_ns);
   void AcceptToken(Running& sequence, Sample&& sample, uint64_t now_ns);
   void FollowForced(Running& sequence, uint64_t now_ns);
@@ -142,6 +165,8 @@ class BatchEngine final : public Engine {
   StepBudget budget_;
   StepCost decode_cost_;
   DraftRecord record_;  // of all sequences: where new ones start
+  std::unique_ptr<ModelDrafter> model_drafter_;  // null without a draft model
+  double turn_tokens_ = kTurnTokensAtFirst;      // that turns say, on average
   SpscQueue<Command> commands_;
   SpscQueue<EngineEvent> events_;
   std::deque<EngineEvent> unsent_;  // events that found their queue full
@@ -171,6 +196,8 @@ class BatchEngine final : public Engine {
   uint32_t logit_rows_ = 0;
   uint32_t decode_rows_ = 0;   // sequences that decode
   uint32_t draft_tokens_ = 0;  // guessed tokens that are checked
+  uint64_t draft_ns_ = 0;      // that the draft model worked
+  std::vector<DraftCandidate> candidates_;
   uint32_t prefill_tokens_ = 0;
   MaskThread mask_thread_;  // last: its thread reads the above
 };
@@ -322,7 +349,7 @@ void BatchEngine::PlanStep() {
   logit_rows_ = 0;
   prefill_tokens_ = 0;
   PlanDecode();
-  PlanPrefill(budget_.PrefillTokens(decode_rows_));
+  PlanPrefill(budget_.PrefillTokens(decode_rows_, draft_ns_));
 }
 
 void BatchEngine::PlanDecode() {
@@ -344,17 +371,15 @@ void BatchEngine::PlanDecode() {
 }
 
 void BatchEngine::GuessTokens() {
+  draft_ns_ = 0;
   if (options_.draft_tokens_max == 0) return;
   proposals_.assign(decoding_.size(), {});
   for (size_t i = 0; i < decoding_.size(); ++i) {
     Running& sequence = *decoding_[i];
     sequence.drafts.clear();
     sequence.guessed = kNoToken;
-    // A grammar's next mask needs the token before it. Drafts stay inside the open block: it keeps
-    // its 16-bit form until its last token is known to be right.
+    // A grammar's next mask needs the token before it.
     if (sequence.spec.constraint != nullptr || !sequence.samples()) continue;
-    const uint32_t in_block = kBlockTokens - 1 - sequence.computed % kBlockTokens;
-    const uint32_t wanted = sequence.spec.max_new_tokens - sequence.generated() - 1;
     const NgramDrafter::Guess guess =
         sequence.drafter.Look(sequence.spec.tokens, options_.draft_tokens_max);
     if (guess.tokens.empty()) continue;
@@ -362,7 +387,7 @@ void BatchEngine::GuessTokens() {
     sequence.match = guess.match;
     sequence.drafts.assign(guess.tokens.begin(), guess.tokens.end());
     const auto guessed = static_cast<uint32_t>(guess.tokens.size());
-    proposals_[i] = DraftProposal(std::min({guessed, in_block, wanted}),
+    proposals_[i] = DraftProposal(std::min(guessed, sequence.drafts_max()),
                                   sequence.record.Chance(guess.match));
   }
   if (options_.draft_always) {
@@ -370,7 +395,47 @@ void BatchEngine::GuessTokens() {
   } else {
     PlanDrafts(decode_cost_, decode_rows_, proposals_);
   }
+  if (model_drafter_ != nullptr) GuessByModel();
   for (size_t i = 0; i < decoding_.size(); ++i) decoding_[i]->drafts.resize(proposals_[i].grant());
+}
+
+// The draft model's guesses, where they bring more than those from the text.
+void BatchEngine::GuessByModel() {
+  candidates_.clear();
+  for (size_t i = 0; i < decoding_.size(); ++i) {
+    Running& sequence = *decoding_[i];
+    sequence.drafts_are_models = false;
+    sequence.guessed_by_model = kNoToken;
+    if (sequence.spec.constraint != nullptr || !sequence.samples()) continue;
+    DraftCandidate candidate;
+    candidate.proposal = static_cast<uint32_t>(i);
+    candidate.context = &sequence.context;
+    candidate.spec = &sequence.spec;
+    candidate.most = std::min(options_.draft_tokens_max, sequence.drafts_max());
+    candidate.chance = sequence.record.Chance(DraftRecord::kOfModel);
+    const uint32_t wanted = sequence.spec.max_new_tokens - sequence.generated();
+    candidate.tokens_left = std::min<double>(
+        wanted, std::max(turn_tokens_ - sequence.generated(), kTurnTokensLeftMin));
+    candidates_.push_back(std::move(candidate));
+  }
+  // What the others of the step may have to wait for is bounded; whoever is alone delays nobody.
+  const double left_ns = std::max(budget_.NsLeft(decode_rows_), 0.0);
+  constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+  const bool is_alone = active_.size() == 1;
+  const ModelDrafter::Step step{decode_cost_,
+                                decode_rows_,
+                                budget_.prefill_token_ns(),
+                                is_alone ? kUnbounded : left_ns / 2,
+                                left_ns / 2,
+                                options_.draft_always};
+  draft_ns_ = model_drafter_->Work(step, proposals_, candidates_);
+  for (DraftCandidate& candidate : candidates_) {
+    Running& sequence = *decoding_[candidate.proposal];
+    if (candidate.guesses.empty()) continue;
+    sequence.guessed_by_model = candidate.guesses[0];
+    sequence.drafts_are_models = candidate.is_checked;
+    if (candidate.is_checked) sequence.drafts = std::move(candidate.guesses);
+  }
 }
 
 // Prompts are read as they came, the more important ones first. But where another of equal rank is
@@ -484,7 +549,7 @@ void BatchEngine::RunStep() {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const auto drafts = static_cast<uint32_t>(planned_[i]->drafts.size());
     planned_[i]->computed += segments_[i].count - drafts;  // AcceptRows adds those that came
-    planned_[i]->model_ns += end - begin;
+    planned_[i]->model_ns += end - begin + draft_ns_;
   }
   AcceptSampled(end);
   for (Running* sequence : planned_) {
@@ -496,7 +561,9 @@ void BatchEngine::RunStep() {
   counters_.prefill_tokens.fetch_add(prefill_tokens_, std::memory_order_relaxed);
   counters_.decode_tokens.fetch_add(decode_rows_, std::memory_order_relaxed);
   counters_.drafted_tokens.fetch_add(draft_tokens_, std::memory_order_relaxed);
-  counters_.step_ns.fetch_add(end - begin, std::memory_order_relaxed);
+  counters_.step_ns.fetch_add(end - begin + draft_ns_, std::memory_order_relaxed);
+  counters_.model_draft_ns.fetch_add(draft_ns_, std::memory_order_relaxed);
+  if (model_drafter_ != nullptr) model_drafter_->Credit(end - begin);
 }
 
 void BatchEngine::AcceptSampled(uint64_t now_ns) {
@@ -513,20 +580,31 @@ void BatchEngine::AcceptSampled(uint64_t now_ns) {
   }
 }
 
-void BatchEngine::Record(Running& sequence, uint32_t right, bool all) {
-  sequence.record.Observe(sequence.match, right, all);
-  record_.Observe(sequence.match, right, all);
+void BatchEngine::Record(Running& sequence, uint32_t match, uint32_t right, bool all) {
+  sequence.record.Observe(match, right, all);
+  record_.Observe(match, right, all);
+}
+
+// Guesses that were not worth checking still tell how often such ones are right.
+void BatchEngine::RecordUnchecked(Running& sequence, TokenId came) {
+  const bool are_checked = !sequence.drafts.empty();
+  const auto record = [&](TokenId guessed, uint32_t match) {
+    if (guessed == kNoToken) return;
+    Record(sequence, match, guessed == came ? 1 : 0, guessed == came);
+  };
+  if (!are_checked || sequence.drafts_are_models) record(sequence.guessed, sequence.match);
+  if (!are_checked || !sequence.drafts_are_models) {
+    record(sequence.guessed_by_model, DraftRecord::kOfModel);
+  }
+  sequence.guessed = kNoToken;
+  sequence.guessed_by_model = kNoToken;
 }
 
 // The sequence's next token, and as many more as were guessed right.
 void BatchEngine::AcceptRows(Running& sequence, std::span<Sample> rows, uint64_t now_ns) {
+  RecordUnchecked(sequence, rows[0].token);
   const std::vector<TokenId> drafts = std::exchange(sequence.drafts, {});
   uint32_t right = 0;
-  // A guess that was not worth checking still tells how often such guesses are right.
-  if (drafts.empty() && sequence.guessed != kNoToken) {
-    const bool would = rows[0].token == sequence.guessed;
-    Record(sequence, would ? 1 : 0, would);
-  }
   for (;;) {
     const TokenId token = rows[right].token;
     const bool guessed = right < drafts.size() && token == drafts[right];
@@ -536,11 +614,15 @@ void BatchEngine::AcceptRows(Running& sequence, std::span<Sample> rows, uint64_t
     if (sequence.finished) break;
     ++sequence.computed;
   }
-  sequence.guessed = kNoToken;
   if (drafts.empty()) return;
-  Record(sequence, right, right == drafts.size() || sequence.finished);
+  const bool by_model = sequence.drafts_are_models;
+  const bool all = right == drafts.size() || sequence.finished;
+  Record(sequence, by_model ? DraftRecord::kOfModel : sequence.match, right, all);
   counters_.accepted_tokens.fetch_add(right, std::memory_order_relaxed);
   counters_.decode_tokens.fetch_add(right, std::memory_order_relaxed);
+  if (!by_model) return;
+  counters_.model_drafted_tokens.fetch_add(drafts.size(), std::memory_order_relaxed);
+  counters_.model_accepted_tokens.fetch_add(right, std::memory_order_relaxed);
 }
 
 // Where the grammar leaves no choice, the model need not be asked: the forced tokens are taken at
@@ -595,6 +677,8 @@ void BatchEngine::Finish(Running& sequence, FinishCause cause, uint64_t now_ns) 
   sequence.finished = true;
   // It ends before its turn came: what it was to go on from is its own all the same.
   if (sequence.first_step_ns == 0) CopyOpenBlock(sequence.spec);
+  if (model_drafter_ != nullptr) model_drafter_->Release(&sequence.context);
+  if (sequence.generated() > 0) turn_tokens_ += kNewestTurn * (sequence.generated() - turn_tokens_);
   EngineEvent event;
   event.kind = EngineEvent::Kind::kFinished;
   event.id = sequence.spec.id;
@@ -652,9 +736,13 @@ bool BatchEngine::DoWork(uint64_t now_ns) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::Create(const Model& model, KvArena& arena,
-                                               const EngineOptions& options) {
+                                               const EngineOptions& options,
+                                               const DraftParts& draft) {
   if (model.kv_geometry() != arena.geometry()) {
     return Status(Code::kInvalidArgument, "the KV arena has the geometry of another model");
+  }
+  if (draft.model != nullptr && draft.model->kv_geometry() != draft.arena->geometry()) {
+    return Status(Code::kInvalidArgument, "the draft's KV arena has another model's geometry");
   }
   if (options.threads == 0 || options.threads > 1024) {
     return Status(Code::kInvalidArgument, "engine threads must be 1 to 1024", options.threads);
@@ -669,7 +757,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(const Model& model, KvArena& aren
   if (!options.token_bytes.empty() && options.token_bytes.size() != model.parameters().vocabulary) {
     return Status(Code::kInvalidArgument, "token_bytes must have one entry per vocabulary token");
   }
-  auto engine = std::make_unique<BatchEngine>(model, arena, options);
+  auto engine = std::make_unique<BatchEngine>(model, arena, options, draft);
   KAIROS_RETURN_IF_ERROR(engine->started());
   return std::unique_ptr<Engine>(std::move(engine));
 }

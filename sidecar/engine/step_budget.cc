@@ -2,6 +2,7 @@
 #include "sidecar/engine/step_budget.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/units.h"
 
@@ -21,11 +22,16 @@ double StepBudget::DecodeNs(uint32_t decode_rows) const {
   return decode_rows == 0 ? 0.0 : decode_step_ns_;
 }
 
-uint32_t StepBudget::PrefillTokens(uint32_t decode_rows) const {
+double StepBudget::NsLeft(uint32_t decode_rows) const {
+  if (budget_ns_ == 0) return std::numeric_limits<double>::infinity();
+  return static_cast<double>(budget_ns_) - DecodeNs(decode_rows);
+}
+
+uint32_t StepBudget::PrefillTokens(uint32_t decode_rows, uint64_t spent_ns) const {
   if (budget_ns_ == 0) return tokens_max_;
   uint32_t tokens = kTokensBeforeMeasured;
   if (prefill_token_ns_ > 0.0) {
-    const double left = static_cast<double>(budget_ns_) - DecodeNs(decode_rows);
+    const double left = NsLeft(decode_rows) - static_cast<double>(spent_ns);
     const double fit = std::clamp(left / prefill_token_ns_, 0.0, static_cast<double>(tokens_max_));
     tokens = static_cast<uint32_t>(fit) / kBlockTokens * kBlockTokens;
   }

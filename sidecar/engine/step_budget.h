@@ -13,9 +13,12 @@ class StepBudget {
   StepBudget(uint64_t budget_ns, uint32_t tokens_max)
       : budget_ns_(budget_ns), tokens_max_(tokens_max) {}
 
-  // Prefill tokens for a step that also decodes `decode_rows`; at least one block, so that a prompt
-  // always advances.
-  uint32_t PrefillTokens(uint32_t decode_rows) const;
+  // Prefill tokens for a step that also decodes `decode_rows` and has taken `spent_ns` already; at
+  // least one block, so that a prompt always advances.
+  uint32_t PrefillTokens(uint32_t decode_rows, uint64_t spent_ns = 0) const;
+  // What a step that decodes `decode_rows` leaves of the budget; infinite without one.
+  double NsLeft(uint32_t decode_rows) const;
+  double prefill_token_ns() const { return prefill_token_ns_; }  // 0: not measured yet
   // What a step cost.
   void Observe(uint32_t decode_rows, uint32_t prefill_tokens, uint64_t ns);
 
