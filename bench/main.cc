@@ -91,6 +91,8 @@ CLI::App* AddSpeculation(CLI::App* app, kairos::SpeculationBenchOptions* specula
   CLI::App* command = app->add_subcommand(
       "speculation", "what guessing tokens gains on agents' conversations");
   command->add_option("--model", speculation->model, "GGUF file or fetched name")->required();
+  command->add_option("--draft-model", speculation->draft_model,
+                      "smaller model of the same vocabulary that guesses as well");
   command
       ->add_option("--conversations", speculation->conversations,
                    ".jsonl file of objects with \"messages\" and \"tools\"")

@@ -15,6 +15,7 @@
 #include "bench/sequence_slots.h"
 #include "sidecar/chat/chat_renderer.h"
 #include "sidecar/chat/tokenizer.h"
+#include "sidecar/chat/vocabulary.h"
 #include "sidecar/chat/wire_format.h"
 #include "sidecar/engine/draft_planner.h"
 #include "sidecar/engine/engine.h"
@@ -33,6 +34,7 @@ constexpr uint32_t kDraftsMax = 16;
 constexpr const char* kForcedCall = "forced call";
 // Messages before the first answer that is measured: an agent's conversation has begun.
 constexpr size_t kHistoryMin = 3;
+constexpr uint32_t kDraftBlocks = 1024;
 constexpr uint32_t kContextMax = 4096;  // longer prompts are left out: prefill is not the subject
 
 // One answer of a transcript and what came before it.
@@ -52,6 +54,7 @@ struct Played {
 
 struct Sums {
   double seconds_without = 0.0;
+  double seconds_by_text = 0.0;  // with guesses from the text alone, where there is a draft model
   double seconds_with = 0.0;
   uint64_t tokens = 0;
   uint64_t steps_with = 0;
@@ -66,11 +69,12 @@ class SpeculationBench {
 
   int Run() {
     if (!Load() || !ReadAnswers()) return 1;
-    if (!OpenEngine(0, &plain_) || !OpenEngine(kDraftsMax, &guessing_)) return 1;
+    if (!OpenEngine(0, nullptr, &plain_) || !OpenEngine(kDraftsMax, nullptr, &by_text_)) return 1;
+    if (draft_ != nullptr && !OpenEngine(kDraftsMax, draft_.get(), &by_both_)) return 1;
     for (size_t i = 0; i < answers_.size(); ++i) {
       if (!options_.json) std::fprintf(stderr, "\ranswer %zu of %zu", i + 1, answers_.size());
-      if (!PlayBoth(answers_[i], answers_[i].task)) return 1;
-      if (answers_[i].task == "call" && !PlayBoth(answers_[i], kForcedCall)) return 1;
+      if (!PlayAll(answers_[i], answers_[i].task)) return 1;
+      if (answers_[i].task == "call" && !PlayAll(answers_[i], kForcedCall)) return 1;
     }
     if (!options_.json) std::fprintf(stderr, "\n");
     for (const Answer& answer : answers_) PlayTranscript(answer);
@@ -79,6 +83,7 @@ class SpeculationBench {
       Report(task, sums);
       if (task == kForcedCall) continue;  // its prompts are those of "call"
       all.seconds_without += sums.seconds_without;
+      all.seconds_by_text += sums.seconds_by_text;
       all.seconds_with += sums.seconds_with;
       all.tokens += sums.tokens;
       all.steps_with += sums.steps_with;
@@ -87,12 +92,14 @@ class SpeculationBench {
       all.own_cost += sums.own_cost;
     }
     Report("", all);
+    if (draft_ != nullptr) ReportModel();
     return 0;
   }
 
  private:
   struct Place {
     std::unique_ptr<KvArena> arena;
+    std::unique_ptr<KvArena> draft_arena;
     std::unique_ptr<Engine> engine;
   };
 
@@ -109,6 +116,7 @@ class SpeculationBench {
     if (kernels == nullptr) return Fail("KAIROS_KERNELS names a tier that this machine lacks");
     auto model = Model::Load(**file, *kernels, {}, &error);
     if (!model.ok()) return Fail("--model: " + error);
+    if (!options_.draft_model.empty() && !LoadDraft(**file, *kernels)) return false;
     auto tokenizer = Tokenizer::Create(**file, &error);
     if (!tokenizer.ok()) return Fail("--model: " + error);
     model_ = model.Take();
@@ -127,10 +135,30 @@ class SpeculationBench {
     return true;
   }
 
-  bool OpenEngine(uint32_t drafts, Place* place) {
+  bool LoadDraft(const GgufFile& served, const KernelTable& kernels) {
+    std::string error;
+    auto file = GgufFile::Open(ModelFile(options_.draft_model), &error);
+    if (!file.ok()) return Fail("--draft-model: " + error);
+    const auto wanted = ReadVocabulary(served, &error);
+    const auto given = ReadVocabulary(**file, &error);
+    if (wanted.ok() && given.ok()) error = FirstDifference(*wanted, *given);
+    if (!error.empty()) return Fail("--draft-model: has another vocabulary: " + error);
+    auto draft = Model::Load(**file, kernels, {}, &error);
+    if (!draft.ok()) return Fail("--draft-model: " + error);
+    draft_ = draft.Take();
+    return true;
+  }
+
+  bool OpenEngine(uint32_t drafts, const Model* draft, Place* place) {
     auto arena = KvArena::Create(model_->kv_geometry(), (kContextMax + 1024) / kBlockTokens + 2);
     if (!arena.ok()) return Fail(arena.status().message());
     place->arena = arena.Take();
+    if (draft != nullptr) {
+      const KvGeometry geometry = draft->kv_geometry();
+      auto draft_arena = KvArena::Create(geometry, kDraftBlocks * geometry.slots_per_block());
+      if (!draft_arena.ok()) return Fail(draft_arena.status().message());
+      place->draft_arena = draft_arena.Take();
+    }
     EngineOptions options;
     options.threads = options_.threads;
     options.step_budget_ns = 0;
@@ -140,7 +168,8 @@ class SpeculationBench {
       options.token_bytes.emplace_back(tokenizer_->TokenBytes(id, true));
       if (tokenizer_->IsEndOfGeneration(id)) options.end_tokens.push_back(id);
     }
-    auto engine = Engine::Create(*model_, *place->arena, options);
+    auto engine = Engine::Create(*model_, *place->arena, options,
+                                 {draft, place->draft_arena.get()});
     if (!engine.ok()) return Fail(engine.status().message());
     place->engine = engine.Take();
     return true;
@@ -248,17 +277,25 @@ class SpeculationBench {
     return true;
   }
 
-  bool PlayBoth(const Answer& answer, const std::string& task) {
-    Played without, with;
-    // In turns which comes first, so that neither gains by the order.
-    const bool plain_first = next_id_ / 2 % 2 == 0;
-    if (plain_first && !Play(&plain_, answer, task, &without)) return false;
-    if (!Play(&guessing_, answer, task, &with)) return false;
-    if (!plain_first && !Play(&plain_, answer, task, &without)) return false;
-    if (with.tokens != without.tokens) return Fail("guessing changed what the model says");
+  // Without guesses, with those from the text, and with those of a draft model as well; in turns
+  // which comes first, so that none gains by the order.
+  bool PlayAll(const Answer& answer, const std::string& task) {
+    std::vector<Place*> places{&plain_, &by_text_};
+    if (draft_ != nullptr) places.push_back(&by_both_);
+    std::vector<Played> played(places.size());
+    const size_t first = rounds_++ % places.size();
+    for (size_t i = 0; i < places.size(); ++i) {
+      const size_t at = (first + i) % places.size();
+      if (!Play(places[at], answer, task, &played[at])) return false;
+      if (played[at].tokens != played[first].tokens) {
+        return Fail("guessing changed what the model says");
+      }
+    }
+    const Played& with = played.back();
     if (with.tokens.size() < 2) return true;
     Sums& sums = sums_[task];
-    sums.seconds_without += static_cast<double>(without.decode_ns) * 1e-9;
+    sums.seconds_without += static_cast<double>(played[0].decode_ns) * 1e-9;
+    sums.seconds_by_text += static_cast<double>(played[1].decode_ns) * 1e-9;
     sums.seconds_with += static_cast<double>(with.decode_ns) * 1e-9;
     sums.tokens += with.tokens.size() - 1;
     sums.steps_with += with.steps;
@@ -315,8 +352,10 @@ class SpeculationBench {
     const double written = ratio(static_cast<double>(sums.own_tokens),
                                  static_cast<double>(sums.own_steps));
     const double expected = ratio(static_cast<double>(sums.own_tokens), sums.own_cost);
+    const double by_text = ratio(sums.seconds_without, sums.seconds_by_text);
     if (options_.json) {
       Line("engine.speculation_speedup", speedup, "ratio", task);
+      if (draft_ != nullptr) Line("engine.speculation_speedup_by_text", by_text, "ratio", task);
       Line("engine.speculation_tokens_per_step", said, "tokens", task);
       if (sums.own_tokens == 0) return;
       Line("engine.speculation_transcript_tokens_per_step", written, "tokens", task);
@@ -330,11 +369,33 @@ class SpeculationBench {
         static_cast<unsigned long long>(sums.tokens),
         1e3 * ratio(sums.seconds_without, static_cast<double>(sums.tokens)),
         sums.own_tokens == 0 ? "\n" : "; ");
-    if (sums.own_tokens == 0) return;
-    std::printf(
-        "the transcript's own words: %.2f tokens a step, %.2f times as fast where a guessed token "
-        "costs a tenth of a step\n",
-        written, expected);
+    if (sums.own_tokens > 0) {
+      std::printf(
+          "the transcript's own words: %.2f tokens a step, %.2f times as fast where a guessed "
+          "token costs a tenth of a step\n",
+          written, expected);
+    }
+    if (draft_ == nullptr) return;
+    std::printf("            %.2f times as fast with the text's guesses alone\n", by_text);
+  }
+
+  // What the draft model's guesses came to.
+  void ReportModel() const {
+    const EngineCounters& counters = by_both_.engine->counters();
+    const auto drafted = static_cast<double>(counters.model_drafted_tokens.load());
+    const auto accepted = static_cast<double>(counters.model_accepted_tokens.load());
+    const double time_share = static_cast<double>(counters.model_draft_ns.load()) /
+                              static_cast<double>(counters.step_ns.load());
+    const double right_share = drafted > 0.0 ? accepted / drafted : 0.0;
+    if (options_.json) {
+      Line("engine.draft_model_guesses", drafted, "tokens", "");
+      Line("engine.draft_model_right", right_share, "ratio", "");
+      Line("engine.draft_model_time", time_share, "ratio", "");
+      return;
+    }
+    std::printf("draft model: %.0f guesses checked, %.0f %% of them right; %.1f %% of the steps' "
+                "time, prefill included\n",
+                drafted, 100.0 * right_share, 100.0 * time_share);
   }
 
   const SpeculationBenchOptions options_;
@@ -342,13 +403,16 @@ class SpeculationBench {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatRenderer> renderer_;
   std::vector<Answer> answers_;
+  std::unique_ptr<Model> draft_;  // null without one
   Place plain_;
-  Place guessing_;
+  Place by_text_;
+  Place by_both_;
   std::map<std::string, Sums> sums_;  // by task
   std::map<std::string, DraftRecord> records_;
   std::unique_ptr<GrammarCompiler> compiler_;
   std::map<std::string, std::shared_ptr<CompiledGrammar>> grammars_;  // by tools
   uint64_t next_id_ = 0;
+  uint64_t rounds_ = 0;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace kairos {
 
 struct SpeculationBenchOptions {
   std::string model;          // GGUF file or fetched name
+  std::string draft_model;    // guesses as well; empty: none
   std::string conversations;  // .jsonl of objects with "messages" and "tools"
   uint32_t count = 6;         // of the file's conversations, the first
   uint32_t max_tokens = 64;   // of an answer

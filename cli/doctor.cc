@@ -113,7 +113,8 @@ std::vector<Finding> Look(const ConfigFlags& flags) {
   findings.push_back(in_use ? held : CheckCatalog(config.catalog_path, config.catalog_bytes_max));
   std::vector<ModelToServe> models;
   for (const ConfigModel& model : config.Models()) {
-    models.push_back({model.name, model.path, model.kv_memory});
+    models.push_back({model.name, model.path, model.kv_memory, model.draft_model,
+                      model.draft_kv_memory});
   }
   const std::vector<CheckedModel> checked = CheckModels(models, &findings);
   for (size_t i = 0; i < checked.size(); ++i) {

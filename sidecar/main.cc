@@ -26,7 +26,8 @@ namespace {
 DaemonOptions OptionsOf(const Config& config) {
   DaemonOptions options;
   for (const ConfigModel& model : config.Models()) {
-    options.models.push_back({model.name, model.path, model.kv_memory});
+    options.models.push_back({model.name, model.path, model.kv_memory, model.draft_model,
+                              model.draft_kv_memory});
   }
   options.control_endpoint = config.control_socket;
   options.metrics_listen = config.metrics_listen;

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sidecar/chat/vocabulary.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "base/printable_text.h"
 #include "base/utf8.h"
 
 namespace kairos {
@@ -71,6 +75,27 @@ Result<Vocabulary> ReadVocabulary(const GgufFile& file, std::string* error) {
   vocabulary.adds_bos = file.Bool("tokenizer.ggml.add_bos_token");
   vocabulary.adds_space_prefix = file.Bool("tokenizer.ggml.add_space_prefix");
   return vocabulary;
+}
+
+std::string FirstDifference(const Vocabulary& a, const Vocabulary& b) {
+  if (a.model != b.model) {
+    return fmt::format("the vocabulary is of kind {}, not {}", QuotedText(b.model),
+                       QuotedText(a.model));
+  }
+  const size_t common = std::min(a.tokens.size(), b.tokens.size());
+  for (size_t i = 0; i < common; ++i) {
+    const bool same_kind = (a.kinds[i] == TokenKind::kByte) == (b.kinds[i] == TokenKind::kByte);
+    if (a.tokens[i] == b.tokens[i] && same_kind) continue;
+    return fmt::format("token {} is {}{}, not {}{}", i, QuotedText(b.tokens[i]),
+                       b.kinds[i] == TokenKind::kByte ? " as a byte" : "", QuotedText(a.tokens[i]),
+                       a.kinds[i] == TokenKind::kByte ? " as a byte" : "");
+  }
+  const Vocabulary& longer = a.tokens.size() > common ? a : b;
+  for (size_t i = common; i < longer.tokens.size(); ++i) {
+    if (longer.kinds[i] == TokenKind::kUnused) continue;
+    return fmt::format("token {}, {}, is in one vocabulary only", i, QuotedText(longer.tokens[i]));
+  }
+  return "";
 }
 
 bool AppendStandInBytes(std::string_view text, std::string* bytes) {

@@ -48,6 +48,10 @@ inline constexpr size_t kVocabularyTokensMax = size_t{1} << 21;
 // length; *error names it. The texts live as long as `file`.
 Result<Vocabulary> ReadVocabulary(const GgufFile& file, std::string* error);
 
+// In words, the first token that does not mean the same in both; empty where all do. One vocabulary
+// may be longer, by tokens that are not used.
+std::string FirstDifference(const Vocabulary& a, const Vocabulary& b);
+
 // A byte-level vocabulary writes each byte as a printable character: itself where it is one in
 // Latin-1, else one of the characters from U+0100 on. Appends the bytes that `text` stands for;
 // false, and *bytes unchanged, when it has a character that stands for none.

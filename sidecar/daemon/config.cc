@@ -97,6 +97,11 @@ const Key kKeys[] = {
     {"engine.draft_tokens_max", Kind::kCount, &Config::engine_draft_tokens_max, "16", 0, 31, "",
      Reload::kNo,
      "most tokens of a turn that are guessed and checked in one step; 0: none"},
+    {"engine.draft_model", Kind::kPath, &Config::engine_draft_model, "", 0, 0, "", Reload::kNo,
+     "smaller GGUF model of the same vocabulary that guesses as well; as model; empty: none"},
+    {"engine.draft_kv_memory", Kind::kBytes, &Config::engine_draft_kv_memory, "256MiB", 1u << 20,
+     1ull << 44, "", Reload::kNo,
+     "memory for a draft model's KV blocks"},
     {"engine.sequences_max", Kind::kCount, &Config::engine_sequences_max, "64", 1, 4096, "",
      Reload::kNo,
      "turns computed at the same time"},
@@ -371,9 +376,13 @@ Status ApplyExtraModel(const toml::node& node, std::string_view source, Config* 
   for (const auto& [key, value] : *table) {
     const std::string name(key.str());
     const std::string where = Place(source, value) + "extra_model." + name;
-    std::string* text = name == "name" ? &model.name : name == "path" ? &model.path : nullptr;
+    std::string* text = name == "name"          ? &model.name
+                        : name == "path"        ? &model.path
+                        : name == "draft_model" ? &model.draft_model
+                                                : nullptr;
     if (text == nullptr && name != "kv_memory") {
-      return Refuse(error, where + " is unknown; there are path, name and kv_memory");
+      return Refuse(error,
+                    where + " is unknown; there are path, name, kv_memory and draft_model");
     }
     if (name == "kv_memory") {
       // As the key of the default model, with its limits.
@@ -532,6 +541,7 @@ std::string FileText(const Config& config, bool with_help) {
   for (const ConfigModel& model : config.extra_models) {
     out += "\n[[extra_model]]\nname = " + Quoted(model.name) + "\npath = " + Quoted(model.path) +
            "\nkv_memory = " + Quoted(NumberText(Kind::kBytes, model.kv_memory)) + "\n";
+    if (!model.draft_model.empty()) out += "draft_model = " + Quoted(model.draft_model) + "\n";
   }
   return out;
 }
@@ -539,7 +549,8 @@ std::string FileText(const Config& config, bool with_help) {
 std::string ExtraModelsText(const std::vector<ConfigModel>& models) {
   std::string out;
   for (const ConfigModel& model : models) {
-    out += model.name + " " + model.path + " " + std::to_string(model.kv_memory) + "\n";
+    out += model.name + " " + model.path + " " + std::to_string(model.kv_memory) + " " +
+           model.draft_model + "\n";
   }
   return out;
 }

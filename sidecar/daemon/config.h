@@ -27,6 +27,8 @@ struct ConfigModel {
   std::string name;                  // unique
   std::string path;                  // or the name of a fetched model
   uint64_t kv_memory = 0;            // bytes
+  std::string draft_model = "";      // as `path`; empty: none
+  uint64_t draft_kv_memory = 0;      // bytes, for the draft model's
 };
 
 struct Config {
@@ -41,6 +43,8 @@ struct Config {
   uint64_t engine_threads = 0;       // 0: as measured
   uint64_t engine_step_budget_ms = 0;
   uint64_t engine_draft_tokens_max = 0;
+  std::string engine_draft_model;    // of the default model; empty: none
+  uint64_t engine_draft_kv_memory = 0;  // bytes, of each draft model
   uint64_t engine_chunk_tokens_max = 0;
   uint64_t engine_sequences_max = 0;
   uint64_t kv_memory = 0;            // bytes
@@ -63,7 +67,8 @@ struct Config {
   std::vector<ConfigGrant> grants;
   std::vector<ConfigModel> extra_models;
 
-  // All models, that of `model` and kv.memory first.
+  // All models, that of `model` and kv.memory first. None has a draft model where no token is to be
+  // guessed.
   std::vector<ConfigModel> Models() const;
   // What limits_attachments_per_process comes to.
   uint32_t AttachmentsPerProcess() const;

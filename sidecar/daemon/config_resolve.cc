@@ -47,8 +47,13 @@ std::string ModelName(std::string_view path) {
 }
 
 std::vector<ConfigModel> Config::Models() const {
-  std::vector<ConfigModel> models{{ModelName(model), model, kv_memory}};
+  std::vector<ConfigModel> models{
+      {ModelName(model), model, kv_memory, engine_draft_model, engine_draft_kv_memory}};
   models.insert(models.end(), extra_models.begin(), extra_models.end());
+  for (ConfigModel& served : models) {
+    if (engine_draft_tokens_max == 0) served.draft_model.clear();
+    served.draft_kv_memory = served.draft_model.empty() ? 0 : engine_draft_kv_memory;
+  }
   return models;
 }
 

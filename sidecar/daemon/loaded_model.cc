@@ -21,33 +21,72 @@ int RefuseForMemory(const std::string& words, std::string* error) {
 
 }  // namespace
 
-int LoadedModel::Load(const EngineOptions& options, bool is_default, const Progress& progress,
-                      std::string* error) {
-  const KernelTable* kernels = ChooseKernels();
+int LoadedModel::LoadWeights(const GgufFile& file, const std::string& name,
+                             const Progress& progress, std::unique_ptr<Model>* model,
+                             std::string* error) {
   uint64_t told = 0;
   const auto tell = [&](uint64_t done, uint64_t total) {
     const uint64_t percent = total == 0 ? 100 : done * 100 / total;
     if (percent != told) progress(percent);
     told = percent;
   };
-  LogInfo("daemon", "model_loading model={} file_bytes={}", place_.name, file_->file_bytes());
-  Result<std::unique_ptr<Model>> model = Model::Load(*file_, *kernels, tell, error);
-  if (!model.ok()) {
+  LogInfo("daemon", "model_loading model={} file_bytes={}", name, file.file_bytes());
+  Result<std::unique_ptr<Model>> loaded = Model::Load(file, *ChooseKernels(), tell, error);
+  if (!loaded.ok()) {
     // Not the file's fault, and gone perhaps when it is tried again.
-    const bool refused = model.status().code() == Code::kResourceExhausted;
-    return refused ? RefuseForMemory(place_.name + ": " + *error, error) : kExitNoInput;
+    const bool refused = loaded.status().code() == Code::kResourceExhausted;
+    return refused ? RefuseForMemory(name + ": " + *error, error) : kExitNoInput;
   }
-  model_ = model.Take();
+  *model = loaded.Take();
+  return 0;
+}
+
+int LoadedModel::Load(const EngineOptions& options, bool is_default, const Progress& progress,
+                      std::string* error) {
+  if (int code = LoadWeights(*file_, place_.name, progress, &model_, error); code != 0) return code;
   if (const int code = OpenChat(error); code != 0) return code;
   LogInfo("daemon",
           "model_loaded model={} kernels={} fingerprint={} weight_bytes={} wire_format={}",
-          place_.name, kernels->name, model_->FingerprintHex(), model_->weight_bytes(),
+          place_.name, model_->kernels().name, model_->FingerprintHex(), model_->weight_bytes(),
           format_->name);
+  if (const int code = OpenDraft(progress, error); code != 0) return code;
   if (const int code = OpenEngine(options, error); code != 0) return code;
   json_ = ModelJson(*file_, *model_,
                     {place_.name, is_default, ResolveModelPath(place_.path), built_in_format_,
-                     format_->name, arena_->slots(), arena_->slot_bytes(), threads_, timings_});
+                     format_->name, arena_->slots(), arena_->slot_bytes(), threads_, timings_,
+                     draft_model_ == nullptr ? "" : ResolveModelPath(place_.draft_path),
+                     draft_model_.get(), draft_arena_.get()});
   file_.reset();
+  return 0;
+}
+
+int LoadedModel::ReserveKv(uint64_t bytes, const Model& model, const std::string& setting,
+                           std::unique_ptr<KvArena>* arena, std::string* error) {
+  const Result<uint32_t> slots = KvSlotCount(bytes, model.kv_geometry(), error, setting);
+  if (!slots.ok()) return kExitConfig;
+  Result<std::unique_ptr<KvArena>> made = KvArena::Create(model.kv_geometry(), *slots);
+  if (!made.ok()) {
+    return RefuseForMemory(
+        fmt::format("{}: the system refuses {} bytes of KV memory", place_.name, bytes), error);
+  }
+  *arena = made.Take();
+  return 0;
+}
+
+int LoadedModel::OpenDraft(const Progress& progress, std::string* error) {
+  if (draft_file_ == nullptr) return 0;
+  const std::string name = place_.draft_path;
+  if (int code = LoadWeights(*draft_file_, name, progress, &draft_model_, error); code != 0) {
+    return code;
+  }
+  draft_file_.reset();
+  const int code = ReserveKv(place_.draft_kv_bytes, *draft_model_, "engine.draft_kv_memory",
+                             &draft_arena_, error);
+  if (code != 0) return code;
+  LogInfo("daemon",
+          "draft_model_loaded model={} draft_model={} weight_bytes={} slots={} slot_bytes={}",
+          place_.name, name, draft_model_->weight_bytes(), draft_arena_->slots(),
+          draft_arena_->slot_bytes());
   return 0;
 }
 
@@ -98,19 +137,13 @@ int LoadedModel::OpenEngine(EngineOptions options, std::string* error) {
   }
   const std::vector<TokenId> stop_tokens = tokenizer_->Encode(format_->stop, true).tokens;
   if (stop_tokens.size() == 1) options.end_tokens.push_back(stop_tokens[0]);
-  const Result<uint32_t> slots = KvSlotCount(place_.kv_bytes, model_->kv_geometry(), error);
-  if (!slots.ok()) return kExitConfig;
-  Result<std::unique_ptr<KvArena>> arena = KvArena::Create(model_->kv_geometry(), *slots);
-  if (!arena.ok()) {
-    return RefuseForMemory(fmt::format("{}: the system refuses {} bytes of KV memory",
-                                       place_.name, place_.kv_bytes),
-                           error);
-  }
-  arena_ = arena.Take();
+  const int code = ReserveKv(place_.kv_bytes, *model_, "kv.memory", &arena_, error);
+  if (code != 0) return code;
   kv_layout_ = KvBlockLayout(arena_->geometry(), options.chunk_tokens_max);
   if (options.threads == 0) options.threads = MeasuredThreads();
   threads_ = options.threads;
-  Result<std::unique_ptr<Engine>> made = Engine::Create(*model_, *arena_, options);
+  Result<std::unique_ptr<Engine>> made = Engine::Create(
+      *model_, *arena_, options, {draft_model_.get(), draft_arena_.get()});
   if (!made.ok()) {
     const Status& status = made.status();
     *error = status.code() == Code::kResourceExhausted ? WordsForRefusedThread(status)
@@ -118,7 +151,7 @@ int LoadedModel::OpenEngine(EngineOptions options, std::string* error) {
     return kExitOsError;
   }
   engine_ = made.Take();
-  LogInfo("daemon", "kv_reserved model={} slots={} slot_bytes={}", place_.name, *slots,
+  LogInfo("daemon", "kv_reserved model={} slots={} slot_bytes={}", place_.name, arena_->slots(),
           arena_->slot_bytes());
   return 0;
 }

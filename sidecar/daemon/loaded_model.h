@@ -30,7 +30,7 @@ class LoadedModel {
 
   LoadedModel(ModelToServe place, CheckedModel checked)
       : place_(std::move(place)), file_(std::move(checked.file)),
-        tokenizer_(std::move(checked.tokenizer)) {}
+        tokenizer_(std::move(checked.tokenizer)), draft_file_(std::move(checked.draft_file)) {}
 
   // Reads the weights, reserves KV memory, makes the engine and starts its workers. 0, or the exit
   // status with *error in words for people. Blocks for seconds. `options` is the settings' part;
@@ -50,6 +50,12 @@ class LoadedModel {
 
  private:
   int OpenChat(std::string* error);
+  // Reads weights; 0, or the exit status.
+  int LoadWeights(const GgufFile& file, const std::string& name, const Progress& progress,
+                  std::unique_ptr<Model>* model, std::string* error);
+  int ReserveKv(uint64_t bytes, const Model& model, const std::string& setting,
+                std::unique_ptr<KvArena>* arena, std::string* error);
+  int OpenDraft(const Progress& progress, std::string* error);
   int OpenEngine(EngineOptions options, std::string* error);
   uint32_t MeasuredThreads();
 
@@ -64,6 +70,9 @@ class LoadedModel {
   std::unique_ptr<TextThread> text_;
   std::unique_ptr<GrammarThread> grammar_;
   std::unique_ptr<KvArena> arena_;
+  std::unique_ptr<GgufFile> draft_file_;  // as file_; null without a draft model, as the next two
+  std::unique_ptr<Model> draft_model_;
+  std::unique_ptr<KvArena> draft_arena_;
   BlockLayout kv_layout_;
   uint32_t threads_ = 0;
   std::vector<ThreadTiming> timings_;  // empty: the settings name the threads

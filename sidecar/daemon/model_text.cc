@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
+#include "sidecar/engine/kv_arena.h"
 #include "sidecar/engine/models/model.h"
 #include "sidecar/model/gguf.h"
 
@@ -24,7 +25,7 @@ std::string ModelJson(const GgufFile& file, const Model& model, const ModelPlace
   }
   const HyperParameters& shape = model.parameters();
   const KvGeometry kv = model.kv_geometry();
-  const nlohmann::ordered_json json = {
+  nlohmann::ordered_json json = {
       {"name", place.name},
       {"default", place.is_default},
       {"title", text("general.name")},
@@ -56,7 +57,13 @@ std::string ModelJson(const GgufFile& file, const Model& model, const ModelPlace
       {"kv_block_tokens", kBlockTokens},
       {"kv_blocks", place.kv_slots / kv.slots_per_block()},
       {"window_tokens", kv.window},
+      {"draft_model", place.draft_path},
   };
+  if (place.draft_model != nullptr) {
+    json["draft_model_layers"] = place.draft_model->parameters().layers;
+    json["draft_model_weight_bytes"] = place.draft_model->weight_bytes();
+    json["draft_model_kv_bytes"] = place.draft_arena->slot_bytes() * place.draft_arena->slots();
+  }
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

@@ -12,6 +12,7 @@
 namespace kairos {
 
 class GgufFile;
+class KvArena;
 class Model;
 
 struct ModelPlace {
@@ -24,6 +25,9 @@ struct ModelPlace {
   uint64_t kv_slot_bytes = 0;
   uint32_t threads = 0;
   std::vector<ThreadTiming> timings;  // that chose `threads`; empty: the settings did
+  std::string draft_path;             // of the draft model; empty: there is none
+  const Model* draft_model = nullptr;
+  const KvArena* draft_arena = nullptr;
 };
 
 // One JSON object; names end in their units.

@@ -2,6 +2,7 @@
 #include "sidecar/engine/draft_planner.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace kairos {
 namespace {
@@ -48,6 +49,7 @@ void StepCost::Observe(uint32_t sequences, uint32_t drafts, uint64_t ns) {
 }
 
 uint32_t DraftRecord::Class(uint32_t match) {
+  if (match == kOfModel) return 4;
   return match < 4 ? 0 : match < 8 ? 1 : match < 16 ? 2 : 3;
 }
 
@@ -58,20 +60,78 @@ void DraftRecord::Observe(uint32_t match, uint32_t right, bool all) {
   chance = std::max(chance, kChanceMin);
 }
 
-void PlanDrafts(const StepCost& cost, uint32_t sequences, std::span<DraftProposal> proposals) {
-  double time = cost.BaseNs(sequences);
-  if (time == 0.0) return;
-  double tokens = sequences;
+double DraftProposal::expected() const {
+  double sum = 0.0;
+  double gain = 1.0;
+  for (uint32_t i = 0; i < grant_; ++i) sum += gain *= chance_;
+  return sum;
+}
+
+StepForecast PlanDrafts(const StepCost& cost, uint32_t sequences,
+                        std::span<DraftProposal> proposals, double spent_ns) {
+  StepForecast step;
+  if (cost.BaseNs(sequences) == 0.0) return step;
+  step.tokens = sequences;
+  step.ns = cost.BaseNs(sequences) + spent_ns;
   while (!proposals.empty()) {
     DraftProposal& best = *std::max_element(
         proposals.begin(), proposals.end(),
         [](const DraftProposal& a, const DraftProposal& b) { return a.gain() < b.gain(); });
     const double gain = best.gain();
-    if (gain * time <= tokens * cost.DraftNs()) return;
+    if (gain * step.ns <= step.tokens * cost.DraftNs()) break;
     best.GrantOne();
-    tokens += gain;
-    time += cost.DraftNs();
+    step.tokens += gain;
+    step.ns += cost.DraftNs();
   }
+  return step;
+}
+
+void PlanModelDrafts(const StepCost& cost, const StepCost& pass, uint32_t sequences,
+                     double limit_ns, std::span<DraftProposal> proposals,
+                     std::span<const DraftProposal> by_model, std::span<uint8_t> taken) {
+  std::vector<uint8_t> takes(proposals.size());
+  uint32_t served = 0;
+  uint32_t most = 0;
+  for (size_t i = 0; i < proposals.size(); ++i) {
+    const bool likelier = proposals[i].most() == 0 || by_model[i].chance() > proposals[i].chance();
+    if (by_model[i].most() == 0 || !likelier) continue;
+    takes[i] = 1;
+    ++served;
+    most = std::max(most, by_model[i].most());
+  }
+  std::vector<DraftProposal> trial(proposals.begin(), proposals.end());
+  for (DraftProposal& proposal : trial) proposal.GrantNone();
+  double best = PlanDrafts(cost, sequences, trial).rate();
+  if (served == 0 || best == 0.0) return;
+  const double pass_ns = pass.BaseNs(served);
+  // The expected tokens rise ever less with each pass, their cost evenly: after the first pass that
+  // does not pay none does.
+  for (uint32_t passes = 1; passes <= most && passes * pass_ns <= limit_ns; ++passes) {
+    for (size_t i = 0; i < proposals.size(); ++i) {
+      trial[i] = takes[i] != 0 ? DraftProposal(std::min(passes, by_model[i].most()),
+                                               by_model[i].chance())
+                               : proposals[i];
+      trial[i].GrantNone();
+    }
+    const double rate = PlanDrafts(cost, sequences, trial, passes * pass_ns).rate();
+    if (rate <= best) break;
+    best = rate;
+    std::copy(trial.begin(), trial.end(), proposals.begin());
+    std::copy(takes.begin(), takes.end(), taken.begin());
+  }
+}
+
+double SavedByModel(const CatchUpCase& sequence) {
+  double saved = 0.0;
+  double right = 0.0;
+  double gain = 1.0;
+  for (uint32_t passes = 1; passes <= sequence.most; ++passes) {
+    right += gain *= sequence.chance;
+    const double of_step = (right - sequence.expected) * sequence.token_ns -
+                           passes * (sequence.pass_ns + sequence.check_ns);
+    saved = std::max(saved, of_step * sequence.tokens_left / (1.0 + right));
+  }
+  return saved;
 }
 
 }  // namespace kairos

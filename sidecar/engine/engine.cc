@@ -86,7 +86,8 @@ FinishCause CauseOf(TokenConstraint& constraint) {
 
 class BatchEngine final : public Engine {
  public:
-  BatchEngine(const Model& model, KvArena& arena, const EngineOptions& options)
+  BatchEngine(const Model& model, KvArena& arena, const EngineOptions& options,
+              const DraftParts& draft)
       : model_(model),
         arena_(arena),
         options_(options),
@@ -95,7 +96,7 @@ class BatchEngine final : public Engine {
         pool_(options.threads),
         forward_(model, arena, pool_),
         budget_(options.step_budget_ns, options.chunk_tokens_max),
-        guesser_(options.draft_tokens_max, options.draft_always),
+        guesser_(options.draft_tokens_max, options.draft_always, MakeModelDrafter(draft)),
         commands_(kCommandsMax),
         events_(kEventsMax),
         samplers_(options.threads, Sampler(model.kernels())) {}
@@ -111,12 +112,15 @@ class BatchEngine final : public Engine {
   const EngineCounters& counters() const override { return counters_; }
 
  private:
+  std::unique_ptr<ModelDrafter> MakeModelDrafter(const DraftParts& draft);
   void CheckSpec(const SequenceSpec& spec) const;
   bool TakeCommands();
   void CancelSequence(SequenceId id);
   void ExpireDeadlines(uint64_t now_ns);
   void Admit(uint64_t now_ns);
   void CopyOpenBlock(const SequenceSpec& spec);
+  // Once the step's decode_rows_ are known: those that wait for their prompts.
+  uint32_t prompts() const { return static_cast<uint32_t>(active_.size()) - decode_rows_; }
   void PlanStep();
   void PlanDecode();
   void PlanPrefill(uint32_t budget);
@@ -183,10 +187,17 @@ class BatchEngine final : public Engine {
   uint32_t draft_tokens_ = 0;  // guessed tokens that are checked
   uint32_t forced_tokens_ = 0;  // that are computed by sequences that decode
   uint32_t prefill_tokens_ = 0;
+  uint64_t draft_ns_ = 0;       // that the draft model worked
   MaskThread mask_thread_;  // last: its thread reads the above
 };
 
 uint32_t Halves(Fidelity fidelity) { return fidelity == Fidelity::kExact ? 2 : 1; }
+
+std::unique_ptr<ModelDrafter> BatchEngine::MakeModelDrafter(const DraftParts& draft) {
+  if (draft.model == nullptr || options_.draft_tokens_max == 0) return nullptr;
+  return std::make_unique<ModelDrafter>(*draft.model, *draft.arena, model_, pool_,
+                                        options_.draft_tokens_max, options_.chunk_tokens_max);
+}
 
 // A spec comes from the conductor, which has checked what clients sent.
 void BatchEngine::CheckSpec(const SequenceSpec& spec) const {
@@ -333,8 +344,7 @@ void BatchEngine::PlanStep() {
   logit_rows_ = 0;
   prefill_tokens_ = 0;
   PlanDecode();
-  const auto prompts = static_cast<uint32_t>(active_.size()) - decode_rows_;
-  PlanPrefill(budget_.PrefillTokens(decode_rows_, prompts));
+  PlanPrefill(budget_.PrefillTokens(decode_rows_, prompts(), draft_ns_));
 }
 
 void BatchEngine::PlanDecode() {
@@ -347,9 +357,12 @@ void BatchEngine::PlanDecode() {
   decode_rows_ = static_cast<uint32_t>(decoding_.size());
   guess_cases_.clear();
   for (Running* sequence : decoding_) {
-    guess_cases_.push_back({&sequence->guesses, &sequence->spec, sequence->guesses_max()});
+    guess_cases_.push_back({&sequence->guesses, &sequence->spec, sequence->guesses_max(),
+                            sequence->generated()});
   }
-  guesser_.Plan(guess_cases_);
+  const double left_ns = budget_.NsLeft(decode_rows_, prompts());
+  draft_ns_ =
+      guesser_.Plan(guess_cases_, {left_ns, active_.size() == 1, budget_.prefill_token_ns()});
   for (Running* sequence : decoding_) {
     const std::vector<TokenId>& drafts = sequence->guesses.drafts();
     sequence->decoded.assign(sequence->spec.tokens.end() - sequence->left(),
@@ -486,7 +499,7 @@ void BatchEngine::RunStep() {
   for (size_t i = 0; i < segments_.size(); ++i) {
     // Accepting adds the drafts that came.
     planned_[i]->computed += segments_[i].count - planned_[i]->guesses.count();
-    planned_[i]->model_ns += sampled - begin;
+    planned_[i]->model_ns += sampled - begin + draft_ns_;
   }
   for (uint32_t i = 0; i < sampled_.size(); ++i) {
     if (sampled_[i]->spec.constraint == nullptr) AcceptRows(i, sampled);
@@ -503,12 +516,16 @@ void BatchEngine::RunStep() {
 
 void BatchEngine::ObserveStep(uint64_t ns) {
   budget_.Observe(decode_rows_, prefill_tokens_, ns);
-  if (prefill_tokens_ == 0) guesser_.ObserveStep(decode_rows_, draft_tokens_ + forced_tokens_, ns);
+  guesser_.ObserveStep(ns);
+  if (prefill_tokens_ == 0) {
+    guesser_.ObserveDecode(decode_rows_, draft_tokens_ + forced_tokens_, ns);
+  }
   counters_.steps.fetch_add(1, std::memory_order_relaxed);
   counters_.prefill_tokens.fetch_add(prefill_tokens_ + forced_tokens_, std::memory_order_relaxed);
   counters_.decode_tokens.fetch_add(decode_rows_, std::memory_order_relaxed);
   counters_.drafted_tokens.fetch_add(draft_tokens_, std::memory_order_relaxed);
-  counters_.step_ns.fetch_add(ns, std::memory_order_relaxed);
+  counters_.step_ns.fetch_add(ns + draft_ns_, std::memory_order_relaxed);
+  counters_.model_draft_ns.fetch_add(draft_ns_, std::memory_order_relaxed);
 }
 
 // Once drafts of a constrained sequence came, this step has the logits of the next token too: it is
@@ -580,6 +597,10 @@ void BatchEngine::CloseGuesses(Running& sequence) {
   const uint32_t right = sequence.guesses.right();
   counters_.accepted_tokens.fetch_add(right, std::memory_order_relaxed);
   counters_.decode_tokens.fetch_add(right, std::memory_order_relaxed);
+  if (sequence.guesses.are_by_model()) {
+    counters_.model_drafted_tokens.fetch_add(sequence.guesses.count(), std::memory_order_relaxed);
+    counters_.model_accepted_tokens.fetch_add(right, std::memory_order_relaxed);
+  }
   guesser_.Close(&sequence.guesses, sequence.finished);
 }
 
@@ -635,6 +656,7 @@ void BatchEngine::Finish(Running& sequence, FinishCause cause, uint64_t now_ns) 
   sequence.finished = true;
   // It ends before its turn came: what it was to go on from is its own all the same.
   if (sequence.first_step_ns == 0) CopyOpenBlock(sequence.spec);
+  guesser_.Release(&sequence.guesses, sequence.generated());
   EngineEvent event;
   event.kind = EngineEvent::Kind::kFinished;
   event.id = sequence.spec.id;
@@ -692,9 +714,13 @@ bool BatchEngine::DoWork(uint64_t now_ns) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::Create(const Model& model, KvArena& arena,
-                                               const EngineOptions& options) {
+                                               const EngineOptions& options,
+                                               const DraftParts& draft) {
   if (model.kv_geometry() != arena.geometry()) {
     return Status(Code::kInvalidArgument, "the KV arena has the geometry of another model");
+  }
+  if (draft.model != nullptr && draft.model->kv_geometry() != draft.arena->geometry()) {
+    return Status(Code::kInvalidArgument, "the draft's KV arena has another model's geometry");
   }
   if (options.threads == 0 || options.threads > 1024) {
     return Status(Code::kInvalidArgument, "engine threads must be 1 to 1024", options.threads);
@@ -709,7 +735,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(const Model& model, KvArena& aren
   if (!options.token_bytes.empty() && options.token_bytes.size() != model.parameters().vocabulary) {
     return Status(Code::kInvalidArgument, "token_bytes must have one entry per vocabulary token");
   }
-  auto engine = std::make_unique<BatchEngine>(model, arena, options);
+  auto engine = std::make_unique<BatchEngine>(model, arena, options, draft);
   KAIROS_RETURN_IF_ERROR(engine->started());
   return std::unique_ptr<Engine>(std::move(engine));
 }

@@ -39,6 +39,13 @@ struct EngineOptions {
   std::vector<TokenId> end_tokens;       // end a generation unless ignore_eos
 };
 
+// A smaller model whose tokens mean the same as the served one's, to guess them, and memory for its
+// KV. Both null: none.
+struct DraftParts {
+  const Model* model = nullptr;
+  KvArena* arena = nullptr;
+};
+
 // Written by the engine thread, readable by any.
 struct EngineCounters {
   std::atomic<uint64_t> steps{0};
@@ -47,16 +54,20 @@ struct EngineCounters {
   std::atomic<uint64_t> step_ns{0};
   std::atomic<uint64_t> drafted_tokens{0};   // guessed and checked
   std::atomic<uint64_t> accepted_tokens{0};  // of them, those that came
+  std::atomic<uint64_t> model_drafted_tokens{0};   // of both, those that the draft model guessed
+  std::atomic<uint64_t> model_accepted_tokens{0};
+  std::atomic<uint64_t> model_draft_ns{0};         // of step_ns, the draft model's work
   std::atomic<uint32_t> sequences_running{0};
   std::atomic<uint32_t> sequences_waiting{0};
 };
 
 class Engine {
  public:
-  // `model` and `arena` outlive the engine. Starts the worker pool's threads, not the engine
-  // thread.
+  // `model`, `arena` and `draft` outlive the engine. Starts the worker pool's threads, not the
+  // engine thread.
   static Result<std::unique_ptr<Engine>> Create(const Model& model, KvArena& arena,
-                                                const EngineOptions& options);
+                                                const EngineOptions& options,
+                                                const DraftParts& draft = {});
   virtual ~Engine() = default;
 
   // Conductor only, never block. False when the queue is full: try again later.

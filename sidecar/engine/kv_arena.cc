@@ -49,16 +49,18 @@ uint64_t SlotBytes(const KvGeometry& geometry) {
   return (tile * geometry.layers * geometry.kv_heads + 63) / 64 * 64;
 }
 
-Result<uint32_t> KvSlotCount(uint64_t kv_bytes, const KvGeometry& geometry, std::string* error) {
+Result<uint32_t> KvSlotCount(uint64_t kv_bytes, const KvGeometry& geometry, std::string* error,
+                             std::string_view setting) {
   constexpr uint64_t kBlocksMin = 4;
   constexpr uint64_t kSlotsMax = 0xfffffff0u;
   const uint64_t slot_bytes = SlotBytes(geometry);
   const uint64_t slots = slot_bytes == 0 ? 0 : kv_bytes / slot_bytes;
   const uint64_t blocks = slots / geometry.slots_per_block();
   if (blocks >= kBlocksMin && slots <= kSlotsMax) return static_cast<uint32_t>(slots);
-  *error = fmt::format("kv.memory of {} bytes holds {} blocks of {} bytes; at least {} are needed",
-                       kv_bytes, blocks, slot_bytes * geometry.slots_per_block(), kBlocksMin);
-  return Status(Code::kInvalidArgument, "kv.memory does not fit the model");
+  *error = fmt::format("{} of {} bytes holds {} blocks of {} bytes; at least {} are needed",
+                       setting, kv_bytes, blocks, slot_bytes * geometry.slots_per_block(),
+                       kBlocksMin);
+  return Status(Code::kInvalidArgument, "KV memory does not fit the model");
 }
 
 Result<std::unique_ptr<KvArena>> KvArena::Create(const KvGeometry& geometry, uint32_t slots) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -39,9 +40,10 @@ BlockLayout KvBlockLayout(const KvGeometry& geometry, uint32_t chunk_tokens);
 // Bytes of one slot, a multiple of 64.
 uint64_t SlotBytes(const KvGeometry& geometry);
 
-// How many slots `kv_bytes` hold. INVALID_ARGUMENT, with words that name kv.memory, where these are
+// How many slots `kv_bytes` hold. INVALID_ARGUMENT, with words that name `setting`, where these are
 // too few to serve a turn or more than can be counted.
-Result<uint32_t> KvSlotCount(uint64_t kv_bytes, const KvGeometry& geometry, std::string* error);
+Result<uint32_t> KvSlotCount(uint64_t kv_bytes, const KvGeometry& geometry, std::string* error,
+                             std::string_view setting = "kv.memory");
 
 class KvArena {
  public:

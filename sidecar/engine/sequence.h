@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/units.h"
 #include "sidecar/engine/token_constraint.h"
 
@@ -48,6 +49,9 @@ struct SequenceSpec {
   // When given, the first computed % 32 tokens of the unfinished block are copied from these slots
   // before the first step (copy-on-write). Otherwise they are already in place.
   std::vector<SlotId> open_source;
+  // Only sequences of equal kin may share what a draft model computed: who reads the time that a
+  // turn takes must not learn of others.
+  Hash128 kin;
   SamplingParams sampling;
   // Null: any token may come. Copies of a spec share it, so only one of them may run.
   std::shared_ptr<TokenConstraint> constraint;

@@ -2,6 +2,7 @@
 #include "sidecar/engine/step_budget.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/units.h"
 
@@ -28,18 +29,22 @@ double StepBudget::DecodeNs(uint32_t decode_rows) const {
   return decode_rows == 0 ? 0.0 : decode_step_ns_;
 }
 
-uint32_t StepBudget::PrefillTokens(uint32_t decode_rows, uint32_t prompts) const {
+double StepBudget::NsLeft(uint32_t decode_rows, uint32_t prompts) const {
+  if (budget_ns_ == 0) return std::numeric_limits<double>::infinity();
+  const double decode = DecodeNs(decode_rows);
+  const double left = std::max(static_cast<double>(budget_ns_) - decode, 0.0);
+  if (decode == 0.0) return left;
+  const double waiting = std::max(1.0, static_cast<double>(prompts) / decode_rows);
+  return std::min(left, kStretch * waiting * decode);
+}
+
+uint32_t StepBudget::PrefillTokens(uint32_t decode_rows, uint32_t prompts,
+                                   uint64_t spent_ns) const {
   if (budget_ns_ == 0) return tokens_max_;
   uint32_t tokens = kTokensBeforeMeasured;
   if (prefill_token_ns_ > 0.0) {
-    const double decode = DecodeNs(decode_rows);
-    double step = static_cast<double>(budget_ns_);
-    if (decode > 0.0) {
-      const double waiting = std::max(1.0, static_cast<double>(prompts) / decode_rows);
-      step = std::min(step, (1.0 + kStretch * waiting) * decode);
-    }
-    const double fit =
-        std::clamp((step - decode) / prefill_token_ns_, 0.0, static_cast<double>(tokens_max_));
+    const double left = NsLeft(decode_rows, prompts) - static_cast<double>(spent_ns);
+    const double fit = std::clamp(left / prefill_token_ns_, 0.0, static_cast<double>(tokens_max_));
     tokens = static_cast<uint32_t>(fit) / kGrain * kGrain;
   }
   const uint32_t least = prompts > decode_rows ? kBlockTokens : kTokensMin;

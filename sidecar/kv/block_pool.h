@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which slots of the KV arena are free, and how many users each taken one has.
-// Owner: conductor. Knows ids and counts only: no memory, no tokens, no sequences.
+// Owner: conductor; of a draft model's KV, the engine thread. Knows ids and counts only: no memory,
+// no tokens, no sequences.
 //
 // 1. A slot is free (count 0) or taken (count >= 1); the free list holds exactly the free ones.
 // 2. Allocate never evicts; making room is the prefix index's and the restorer's work.

@@ -2,7 +2,7 @@
 // Finds whole KV blocks by what they hold. A block's key is a 128-bit chain over its parent's key
 // and its 32 token ids; the chain's root stands for model fingerprint, fidelity, uid and namespace.
 // A hit is confirmed by comparing token ids and parent, never by the hash alone.
-// Owner: conductor.
+// Owner: conductor; of a draft model's KV, the engine thread.
 //
 // 1. A block in the index owns its slots in the pool (one user each).
 // 2. Pinned blocks (pins > 0) are never evicted. A block with a pinned or present child is evicted

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "sidecar/chat/vocabulary.h"
 #include "sidecar/engine/kv_arena.h"
 #include "sidecar/engine/models/hyper_parameters.h"
 #include "sidecar/engine/models/model.h"
@@ -18,16 +19,33 @@ namespace kairos {
 
 namespace {
 
-// `key` is the setting that names the model.
-Finding Refuse(const std::string& key, const std::string& words, std::string remedy) {
-  return {"model", Severity::kFail, key + ": " + words, std::move(remedy), kExitNoInput};
+// Which settings say what of a model.
+struct Keys {
+  std::string model;
+  std::string kv;
+  std::string draft_model;
+  std::string draft_kv;
+};
+
+// What is read of a file; without a file where something failed.
+struct OpenedModel {
+  std::unique_ptr<GgufFile> file;
+  std::unique_ptr<Tokenizer> tokenizer;
+  HyperParameters shape;
+  uint64_t weight_bytes = 0;
+};
+
+// `check` is the finding's, `key` the setting that names the model.
+Finding Refuse(const char* check, const std::string& key, const std::string& words,
+               std::string remedy) {
+  return {check, Severity::kFail, key + ": " + words, std::move(remedy), kExitNoInput};
 }
 
-Finding NotOpened(const std::string& key, const std::string& name, const std::string& path,
-                  const std::string& error) {
+Finding NotOpened(const char* check, const std::string& key, const std::string& name,
+                  const std::string& path, const std::string& error) {
   const bool is_name = name.find('/') == std::string::npos;
   if (access(path.c_str(), F_OK) != 0) {
-    return Refuse(key,
+    return Refuse(check, key,
                   is_name ? fmt::format("no file and no fetched model is called {} ({})", name,
                                         error)
                           : error,
@@ -35,24 +53,50 @@ Finding NotOpened(const std::string& key, const std::string& name, const std::st
                   "name a GGUF file");
   }
   if (access(path.c_str(), R_OK) != 0) {
-    return Refuse(key, error, "let this user read the file and its folders (chmod, chown)");
+    return Refuse(check, key, error, "let this user read the file and its folders (chmod, chown)");
   }
-  return Refuse(key, error, "fetch the file again, or serve another model");
+  return Refuse(check, key, error, "fetch the file again, or serve another model");
 }
 
-Result<std::unique_ptr<Tokenizer>> Read(const GgufFile& file, HyperParameters* shape,
-                                        uint64_t* weight_bytes, std::string* error) {
-  KAIROS_ASSIGN_OR_RETURN(*shape, ReadHyperParameters(file, error));
-  KAIROS_ASSIGN_OR_RETURN(*weight_bytes, PackedWeightBytes(file, error));
-  return Tokenizer::Create(file, error);
+Status Read(const GgufFile& file, OpenedModel* model, std::string* error) {
+  KAIROS_ASSIGN_OR_RETURN(model->shape, ReadHyperParameters(file, error));
+  KAIROS_ASSIGN_OR_RETURN(model->weight_bytes, PackedWeightBytes(file, error));
+  KAIROS_ASSIGN_OR_RETURN(model->tokenizer, Tokenizer::Create(file, error));
+  return {};
+}
+
+// Appends what is found.
+OpenedModel OpenModel(const char* check, const std::string& key, const std::string& name,
+                      std::vector<Finding>* findings) {
+  const std::string path = ResolveModelPath(name);
+  std::string error;
+  Result<std::unique_ptr<GgufFile>> file = GgufFile::Open(path, &error);
+  if (!file.ok()) {
+    findings->push_back(NotOpened(check, key, name, path, error));
+    return {};
+  }
+  OpenedModel model;
+  if (!Read(**file, &model, &error).ok()) {
+    findings->push_back(Refuse(check, key, path + ": " + error,
+                               "serve another model; the README says under Limits what is served"));
+    return {};
+  }
+  findings->push_back({check, Severity::kOk,
+                       fmt::format("{}: {} layers, context of {} tokens, weights of {}", path,
+                                   model.shape.layers, model.shape.context,
+                                   BytesWords(model.weight_bytes)),
+                       "", 0});
+  model.file = file.Take();
+  return model;
 }
 
 // `key` is where the settings say how much.
-Finding CheckKv(uint64_t kv_bytes, const HyperParameters& shape, const std::string& key) {
-  Finding found{"kv.memory", Severity::kOk, "", "", 0};
+Finding CheckKv(const char* check, uint64_t kv_bytes, const HyperParameters& shape,
+                const std::string& key) {
+  Finding found{check, Severity::kOk, "", "", 0};
   const KvGeometry geometry =
       KvGeometryOf(shape.kv_heads, shape.head_dim, shape.window, shape.sliding);
-  const Result<uint32_t> slots = KvSlotCount(kv_bytes, geometry, &found.words);
+  const Result<uint32_t> slots = KvSlotCount(kv_bytes, geometry, &found.words, check);
   if (slots.ok()) {
     found.words = fmt::format("{} hold {} blocks of 32 tokens", BytesWords(kv_bytes),
                               *slots / geometry.slots_per_block());
@@ -64,51 +108,72 @@ Finding CheckKv(uint64_t kv_bytes, const HyperParameters& shape, const std::stri
   return found;
 }
 
+// The draft model of a served one, opened; null where it cannot be used.
+std::unique_ptr<GgufFile> CheckDraft(const ModelToServe& model, const GgufFile& served,
+                                     const Keys& keys, uint64_t* weight_bytes,
+                                     std::vector<Finding>* findings) {
+  constexpr const char* kCheck = "draft_model";
+  OpenedModel draft = OpenModel(kCheck, keys.draft_model, model.draft_path, findings);
+  if (draft.file == nullptr) return nullptr;
+  std::string error;
+  const Result<Vocabulary> wanted = ReadVocabulary(served, &error);
+  const Result<Vocabulary> given = ReadVocabulary(*draft.file, &error);
+  if (wanted.ok() && given.ok()) error = FirstDifference(*wanted, *given);
+  if (!error.empty()) {
+    findings->back() = Refuse(kCheck, keys.draft_model,
+                              fmt::format("{}: has not the vocabulary of {}: {}",
+                                          ResolveModelPath(model.draft_path), model.name, error),
+                              "name a smaller model of the same family, or none");
+    return nullptr;
+  }
+  findings->push_back(
+      CheckKv("engine.draft_kv_memory", model.draft_kv_bytes, draft.shape, keys.draft_kv));
+  if (findings->back().severity == Severity::kFail) return nullptr;
+  *weight_bytes += draft.weight_bytes;
+  return std::move(draft.file);
+}
+
 // Appends what is found; adds the size of the weights to *weight_bytes.
-CheckedModel CheckModel(const ModelToServe& model, const std::string& key,
-                        const std::string& kv_key, uint64_t* weight_bytes,
+CheckedModel CheckModel(const ModelToServe& model, const Keys& keys, uint64_t* weight_bytes,
                         std::vector<Finding>* findings) {
   if (model.path.empty()) {
-    findings->push_back({"model", Severity::kFail, key + ": no model is named",
+    findings->push_back({"model", Severity::kFail, keys.model + ": no model is named",
                          "give it a GGUF file, or a name that `tools/model list` shows",
                          kExitConfig});
     return {};
   }
-  const std::string path = ResolveModelPath(model.path);
-  std::string error;
-  Result<std::unique_ptr<GgufFile>> file = GgufFile::Open(path, &error);
-  if (!file.ok()) {
-    findings->push_back(NotOpened(key, model.path, path, error));
-    return {};
-  }
-  HyperParameters shape;
-  uint64_t weights = 0;
-  Result<std::unique_ptr<Tokenizer>> tokenizer = Read(**file, &shape, &weights, &error);
-  if (!tokenizer.ok()) {
-    findings->push_back(Refuse(key, path + ": " + error,
-                               "serve another model; the README says under Limits what is served"));
-    return {};
-  }
-  findings->push_back({"model", Severity::kOk,
-                       fmt::format("{}: {} layers, context of {} tokens, weights of {}", path,
-                                   shape.layers, shape.context, BytesWords(weights)),
-                       "", 0});
-  findings->push_back(CheckKv(model.kv_bytes, shape, kv_key));
+  OpenedModel served = OpenModel("model", keys.model, model.path, findings);
+  if (served.file == nullptr) return {};
+  findings->push_back(CheckKv("kv.memory", model.kv_bytes, served.shape, keys.kv));
   if (findings->back().severity == Severity::kFail) return {};
-  *weight_bytes += weights;
-  return {file.Take(), tokenizer.Take()};
+  *weight_bytes += served.weight_bytes;
+  CheckedModel checked;
+  if (!model.draft_path.empty()) {
+    checked.draft_file = CheckDraft(model, *served.file, keys, weight_bytes, findings);
+    if (checked.draft_file == nullptr) return {};
+  }
+  checked.file = std::move(served.file);
+  checked.tokenizer = std::move(served.tokenizer);
+  return checked;
 }
 
-uint64_t FileBytes(const ModelToServe& model) {
+uint64_t FileBytes(const std::string& name) {
   struct stat status {};
-  const bool known = stat(ResolveModelPath(model.path).c_str(), &status) == 0;
+  const bool known = stat(ResolveModelPath(name).c_str(), &status) == 0;
   return known ? static_cast<uint64_t>(status.st_size) : 0;
 }
+
+// With its draft model's.
+uint64_t FileBytes(const ModelToServe& model) {
+  return FileBytes(model.path) + (model.draft_path.empty() ? 0 : FileBytes(model.draft_path));
+}
+
+uint64_t KvBytes(const ModelToServe& model) { return model.kv_bytes + model.draft_kv_bytes; }
 
 // Weights and KV of all models. Weights take about what their file does.
 uint64_t PrivateBytesOf(const std::vector<ModelToServe>& models) {
   uint64_t bytes = 0;
-  for (const ModelToServe& model : models) bytes += FileBytes(model) + model.kv_bytes;
+  for (const ModelToServe& model : models) bytes += FileBytes(model) + KvBytes(model);
   return bytes;
 }
 
@@ -124,7 +189,7 @@ uint64_t AddressSpaceOf(const std::vector<ModelToServe>& models) {
   uint64_t most = 0;
   uint64_t loaded = 0;
   for (size_t i = 0; i < models.size(); ++i) {
-    loaded += file_bytes[i] + models[i].kv_bytes;
+    loaded += file_bytes[i] + KvBytes(models[i]);
     most = std::max(most, files + loaded);
     files -= file_bytes[i];
   }
@@ -169,10 +234,10 @@ std::vector<CheckedModel> CheckModels(const std::vector<ModelToServe>& models,
   bool all = true;
   for (const ModelToServe& model : models) {
     const std::string extra = " of [[extra_model]] " + model.name;
-    const std::string key = checked.empty() ? "model" : "path" + extra;
-    const std::string kv_key = checked.empty() ? "kv.memory" : "kv_memory" + extra;
-    checked.push_back(CheckModel(model, key, kv_key, &weight_bytes, findings));
-    kv_bytes += model.kv_bytes;
+    Keys keys{"path" + extra, "kv_memory" + extra, "draft_model" + extra, "engine.draft_kv_memory"};
+    if (checked.empty()) keys = {"model", "kv.memory", "engine.draft_model", keys.draft_kv};
+    checked.push_back(CheckModel(model, keys, &weight_bytes, findings));
+    kv_bytes += KvBytes(model);
     all &= checked.back().file != nullptr;
   }
   if (all) findings->push_back(CheckMemory(weight_bytes, kv_bytes));

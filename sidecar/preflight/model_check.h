@@ -22,20 +22,23 @@ struct ModelToServe {
   std::string name;          // for clients
   std::string path;          // or the name of a fetched model
   uint64_t kv_bytes = 0;     // most that its KV may take
+  std::string draft_path = "";  // of its draft model, as `path`; empty: it has none
+  uint64_t draft_kv_bytes = 0;
 };
 
-// What was looked at, to go on with. Both are null where something failed.
+// What was looked at, to go on with. All are null where something failed.
 struct CheckedModel {
   std::unique_ptr<GgufFile> file;
   std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<GgufFile> draft_file;  // null also where there is no draft model
 };
 
 // Whether the model brings a template for chats. kairosd says so itself once it has read the model.
 Finding CheckChatTemplate(const ModelToServe& model, const GgufFile& file);
 
 // Appends findings on the address space and the private memory of all. Where there is enough to
-// open the files, also one on each and, where it can be served, on its KV memory, then one on the
-// memory of all. The first model is the default one.
+// open the files, also one on each and, where it can be served, on its KV memory and on its draft
+// model, then one on the memory of all. The first model is the default one.
 std::vector<CheckedModel> CheckModels(const std::vector<ModelToServe>& models,
                                       std::vector<Finding>* findings);
 

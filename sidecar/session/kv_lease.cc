@@ -134,6 +134,7 @@ uint32_t KvLeaser::Keepable(uint32_t computed, uint32_t kept) {
 void KvLeaser::FillSpec(const KvLease& lease, SequenceSpec* spec) const {
   spec->fidelity = lease.fidelity;
   spec->computed = lease.computed;
+  spec->kin = lease.root;
   spec->slots.clear();
   for (const PrefixIndex::Handle block : lease.pinned.blocks) {
     const auto slots = index_.slots(block).all();

@@ -296,6 +296,60 @@ TEST_F(BitEquality, HoldsForSequencesThatShareAPrefix) {
   for (const auto& [start, id] : twins) ExpectReference(start, harness.result(id));
 }
 
+// The model drafts for itself. It reads its own KV in 8 bits, so beside exact sequences its guesses
+// are wrong at times.
+TEST_F(BitEquality, HoldsWithADraftModel) {
+  uint64_t wrong = 0;
+  for (const Fidelity fidelity : {Fidelity::kDefault, Fidelity::kExact}) {
+    for (const float temperature : {0.0f, 0.8f}) {
+      SCOPED_TRACE(testing::Message() << "temperature " << temperature);
+      std::vector<Trace> traces[2];
+      for (const bool drafts : {false, true}) {
+        EngineOptions options = Options(2, 512);
+        options.draft_tokens_max = drafts ? 16 : 0;
+        options.draft_always = true;
+        EngineHarness harness(*model_, options, kSlots, drafts ? model_ : nullptr, 512);
+        const auto add_noise = [&](SequenceSpec* spec, uint64_t seed) {
+          spec->sampling = Noisy(seed);
+          spec->sampling.temperature = temperature;
+        };
+        SequenceSpec parent = harness.Spec(Prompt(70, vocabulary()), 23, fidelity);
+        add_noise(&parent, 1);
+        const SequenceResult begun = harness.RunAlone(parent);
+        traces[drafts].push_back(TraceOf(begun));
+        std::vector<TokenId> tokens = parent.tokens;
+        tokens.insert(tokens.end(), begun.tokens.begin(), begun.tokens.end());
+        std::vector<SequenceId> ids;
+        for (const uint64_t seed : {1, 2}) {
+          SequenceSpec child = harness.Spec(tokens, GeneratedTokens(), fidelity);
+          add_noise(&child, seed);
+          Fork(parent, begun.finished->computed, &child);
+          ids.push_back(harness.Submit(std::move(child)));
+        }
+        SequenceSpec cancelled = harness.Spec(Prompt(40, vocabulary(), 5), 200, fidelity);
+        const SequenceId cancelled_id = harness.Submit(std::move(cancelled));
+        AddMates(harness, 2);
+        for (int i = 0; i < 4; ++i) harness.Step();
+        EXPECT_TRUE(harness.engine().Cancel(cancelled_id));
+        harness.Run();
+        for (const SequenceId id : ids) traces[drafts].push_back(TraceOf(harness.result(id)));
+        if (!drafts) continue;
+        const uint64_t guessed = harness.engine().counters().model_drafted_tokens.load();
+        const uint64_t right = harness.engine().counters().model_accepted_tokens.load();
+        EXPECT_GT(guessed, 2 * GeneratedTokens());
+        EXPECT_GT(right, guessed / 2);
+        if (fidelity == Fidelity::kExact) wrong += guessed - right;
+      }
+      ASSERT_EQ(traces[0].size(), traces[1].size());
+      for (size_t i = 0; i < traces[0].size(); ++i) {
+        EXPECT_EQ(traces[1][i].tokens, traces[0][i].tokens) << i;
+        EXPECT_EQ(traces[1][i].hashes, traces[0][i].hashes) << i;
+      }
+    }
+  }
+  EXPECT_GT(wrong, 0u);
+}
+
 TEST_F(BitEquality, HoldsForForksAndForTheSequenceTheyLeft) {
   const uint32_t said = GeneratedTokens() / 2 + 3;
   EngineHarness harness(*model_, Options(2, 64), kSlots);

@@ -11,12 +11,18 @@
 
 namespace kairos {
 
-EngineHarness::EngineHarness(const Model& model, const EngineOptions& options, uint32_t slots) {
+EngineHarness::EngineHarness(const Model& model, const EngineOptions& options, uint32_t slots,
+                             const Model* draft, uint32_t draft_slots) {
   auto arena = KvArena::Create(model.kv_geometry(), slots);
   KAIROS_CHECK(arena.ok());
   arena_ = arena.Take();
   layout_ = KvBlockLayout(arena_->geometry(), options.chunk_tokens_max);
-  auto engine = Engine::Create(model, *arena_, options);
+  if (draft != nullptr) {
+    auto draft_arena = KvArena::Create(draft->kv_geometry(), draft_slots);
+    KAIROS_CHECK(draft_arena.ok());
+    draft_arena_ = draft_arena.Take();
+  }
+  auto engine = Engine::Create(model, *arena_, options, {draft, draft_arena_.get()});
   KAIROS_CHECK(engine.ok());
   engine_ = engine.Take();
 }

@@ -25,7 +25,11 @@ struct SequenceResult {
 
 class EngineHarness {
  public:
-  EngineHarness(const Model& model, const EngineOptions& options, uint32_t slots = 4096);
+  EngineHarness(const Model& model, const EngineOptions& options, uint32_t slots = 4096)
+      : EngineHarness(model, options, slots, nullptr, 0) {}
+  // With a draft model, which outlives it, and `draft_slots` for that one's KV.
+  EngineHarness(const Model& model, const EngineOptions& options, uint32_t slots,
+                const Model* draft, uint32_t draft_slots);
 
   // A spec with fresh slots; id is the next number.
   SequenceSpec Spec(std::vector<TokenId> tokens, uint32_t max_new_tokens,
@@ -45,6 +49,7 @@ class EngineHarness {
 
  private:
   std::unique_ptr<KvArena> arena_;
+  std::unique_ptr<KvArena> draft_arena_;
   BlockLayout layout_;
   std::unique_ptr<Engine> engine_;
   std::map<uint64_t, SequenceResult> results_;

@@ -89,8 +89,8 @@ class Usage:
 
     descriptors: int
     segments: int  # mappings of attachments
-    # Resident, without huge pages: those are of the device memory for weights and KV, whose bound is
-    # a setting, and the system makes them in the background, of memory that nobody touched.
+    # Resident, without huge pages: those are of the device memory for weights and KV, whose bound
+    # is a setting, and the system makes them in the background, of memory that nobody touched.
     rss_bytes: int
 
 

@@ -35,6 +35,34 @@ TEST(StandIns, RefuseCharactersThatStandForNoByte) {
   }
 }
 
+Vocabulary Words(std::vector<std::string_view> tokens) {
+  Vocabulary vocabulary;
+  vocabulary.model = "gpt2";
+  vocabulary.tokens = std::move(tokens);
+  vocabulary.kinds.assign(vocabulary.tokens.size(), TokenKind::kNormal);
+  return vocabulary;
+}
+
+TEST(FirstDifference, NamesTheFirstTokenThatMeansSomethingElse) {
+  const Vocabulary served = Words({"a", "b", "<0x41>"});
+  EXPECT_EQ(FirstDifference(served, Words({"a", "b", "<0x41>"})), "");
+  EXPECT_EQ(FirstDifference(served, Words({"a", "c", "d"})), "token 1 is \"c\", not \"b\"");
+  EXPECT_EQ(FirstDifference(served, Words({"a", "b"})),
+            "token 2, \"<0x41>\", is in one vocabulary only");
+  EXPECT_EQ(FirstDifference(served, Words({"a", "b", "<0x41>", "\n"})),
+            "token 3, \"\\n\", is in one vocabulary only");
+  Vocabulary padded = Words({"a", "b", "<0x41>", "[PAD3]", "[PAD4]"});
+  padded.kinds[3] = padded.kinds[4] = TokenKind::kUnused;
+  EXPECT_EQ(FirstDifference(served, padded), "");
+  EXPECT_EQ(FirstDifference(padded, served), "");
+  Vocabulary bytes = served;
+  bytes.kinds[2] = TokenKind::kByte;
+  EXPECT_EQ(FirstDifference(served, bytes), "token 2 is \"<0x41>\" as a byte, not \"<0x41>\"");
+  Vocabulary other = served;
+  other.model = "llama";
+  EXPECT_EQ(FirstDifference(served, other), "the vocabulary is of kind \"llama\", not \"gpt2\"");
+}
+
 template <typename Tiny>
 struct Fault {
   const char* name;

@@ -258,6 +258,33 @@ TEST(Config, ExtraModelsHaveNamesAndMemoryOfTheirOwn) {
   EXPECT_EQ(again.Models()[2].kv_memory, 64u << 20);
 }
 
+TEST(Config, EachModelHasADraftModelOfItsOwnUnlessNothingIsGuessed) {
+  Config config = DefaultConfig();
+  std::string error;
+  ASSERT_TRUE(ApplyConfigText(&config,
+                              "model = \"/m/a.gguf\"\n"
+                              "[engine]\ndraft_model = \"small\"\ndraft_kv_memory = \"2MiB\"\n"
+                              "[[extra_model]]\npath = \"/m/b.gguf\"\ndraft_model = \"tiny\"\n"
+                              "[[extra_model]]\npath = \"/m/c.gguf\"\n",
+                              "t", &error)
+                  .ok())
+      << error;
+  Config again = DefaultConfig();
+  ASSERT_TRUE(ApplyConfigText(&again, ConfigText(config), "t", &error).ok()) << error;
+
+  for (const std::vector<ConfigModel>& models : {config.Models(), again.Models()}) {
+    ASSERT_EQ(models.size(), 3u);
+    EXPECT_EQ(models[0].draft_model, "small");
+    EXPECT_EQ(models[1].draft_model, "tiny");
+    EXPECT_EQ(models[2].draft_model, "");
+    EXPECT_EQ(models[1].draft_kv_memory, 2u << 20);
+    EXPECT_EQ(models[2].draft_kv_memory, 0u);
+  }
+  config.engine_draft_tokens_max = 0;
+  EXPECT_EQ(config.Models()[0].draft_model, "");
+  EXPECT_EQ(config.Models()[0].draft_kv_memory, 0u);
+}
+
 TEST(Config, NoTwoModelsHaveOneName) {
   Config config = DefaultConfig();
   config.model = "/m/a.gguf";

@@ -341,6 +341,8 @@ TEST(KvSlotCount, NamesTheSettingWhenThereAreTooFew) {
   EXPECT_EQ(*KvSlotCount(10 * SlotBytes(geometry), geometry, &error), 10u);
   EXPECT_FALSE(KvSlotCount(3 * SlotBytes(geometry), geometry, &error).ok());
   EXPECT_NE(error.find("kv.memory of "), std::string::npos) << error;
+  EXPECT_FALSE(KvSlotCount(3 * SlotBytes(geometry), geometry, &error, "other.key").ok());
+  EXPECT_TRUE(error.starts_with("other.key of ")) << error;
 }
 
 }  // namespace
