@@ -16,17 +16,22 @@
 #include "sidecar/chat/chat_renderer.h"
 #include "sidecar/chat/tokenizer.h"
 #include "sidecar/chat/vocabulary.h"
+#include "sidecar/chat/wire_format.h"
 #include "sidecar/engine/draft_planner.h"
 #include "sidecar/engine/engine.h"
 #include "sidecar/engine/kv_arena.h"
 #include "sidecar/engine/models/model.h"
 #include "sidecar/engine/ngram_drafter.h"
+#include "sidecar/grammar/grammar_compiler.h"
+#include "sidecar/grammar/reply_grammar.h"
 #include "sidecar/model/gguf.h"
 
 namespace kairos {
 namespace {
 
 constexpr uint32_t kDraftsMax = 16;
+// The task of an answer that must be a call: much of it is forced, and the rest is guessed too.
+constexpr const char* kForcedCall = "forced call";
 // Messages before the first answer that is measured: an agent's conversation has begun.
 constexpr size_t kHistoryMin = 3;
 constexpr uint32_t kDraftBlocks = 1024;
@@ -35,6 +40,7 @@ constexpr uint32_t kContextMax = 4096;  // longer prompts are left out: prefill 
 // One answer of a transcript and what came before it.
 struct Answer {
   std::string task;  // "call" or "text"
+  std::string tools_json;
   std::vector<TokenId> prompt;
   std::vector<TokenId> words;  // what the transcript says
 };
@@ -67,13 +73,15 @@ class SpeculationBench {
     if (draft_ != nullptr && !OpenEngine(kDraftsMax, draft_.get(), &by_both_)) return 1;
     for (size_t i = 0; i < answers_.size(); ++i) {
       if (!options_.json) std::fprintf(stderr, "\ranswer %zu of %zu", i + 1, answers_.size());
-      if (!PlayAll(answers_[i])) return 1;
+      if (!PlayAll(answers_[i], answers_[i].task)) return 1;
+      if (answers_[i].task == "call" && !PlayAll(answers_[i], kForcedCall)) return 1;
     }
     if (!options_.json) std::fprintf(stderr, "\n");
     for (const Answer& answer : answers_) PlayTranscript(answer);
     Sums all;
     for (const auto& [task, sums] : sums_) {
       Report(task, sums);
+      if (task == kForcedCall) continue;  // its prompts are those of "call"
       all.seconds_without += sums.seconds_without;
       all.seconds_by_text += sums.seconds_by_text;
       all.seconds_with += sums.seconds_with;
@@ -113,6 +121,9 @@ class SpeculationBench {
     if (!tokenizer.ok()) return Fail("--model: " + error);
     model_ = model.Take();
     tokenizer_ = tokenizer.Take();
+    auto compiler = GrammarCompiler::Create(*tokenizer_, &error);
+    if (!compiler.ok()) return Fail("--model: " + error);
+    compiler_ = compiler.Take();
     const auto text = [&](TokenId token) {
       return token < 0 ? std::string() : std::string(tokenizer_->TokenBytes(token, true));
     };
@@ -202,6 +213,7 @@ class SpeculationBench {
         if (!prompt.ok()) return Fail("the chat template refuses: " + error);
         Answer answer;
         answer.task = calls ? "call" : "text";
+        answer.tools_json = tools;
         answer.prompt = tokenizer_->Encode(prompt->spans, TextPlace::kStart).tokens;
         answer.words = tokenizer_->Encode(next.content, false).tokens;
         if (answer.prompt.size() <= kContextMax) answers_.push_back(std::move(answer));
@@ -213,8 +225,30 @@ class SpeculationBench {
 
   // ---- What the model says ----------------------------------------------------------------------
 
-  bool Play(Place* place, const Answer& answer, Played* out) {
+  // One call of one of the tools, whatever the model would rather say.
+  std::shared_ptr<CompiledGrammar> CallGrammar(const std::string& tools_json) {
+    std::shared_ptr<CompiledGrammar>& grammar = grammars_[tools_json];
+    if (grammar != nullptr) return grammar;
+    ReplyRules rules;
+    rules.tool_choice = ToolChoice::kRequired;
+    rules.one_call = true;
+    std::string error;
+    const auto kind_of = [](std::string_view) { return MarkerKind::kText; };
+    auto reply =
+        WriteReplyGrammar(WireFormatOf(WireFamily::kHermes), rules, tools_json, kind_of, &error);
+    if (!reply.ok()) return nullptr;
+    auto compiled = compiler_->Compile(reply->grammar, reply->is_prose, &error);
+    if (compiled.ok()) grammar = compiled.Take();
+    return grammar;
+  }
+
+  bool Play(Place* place, const Answer& answer, const std::string& task, Played* out) {
     SequenceSpec spec;
+    if (task == kForcedCall) {
+      const auto grammar = CallGrammar(answer.tools_json);
+      if (grammar == nullptr) return Fail("tools that cannot be enforced");
+      spec.constraint = grammar->Start();
+    }
     spec.id = SequenceId{++next_id_};
     spec.tokens = answer.prompt;
     spec.max_new_tokens = options_.max_tokens;
@@ -245,21 +279,21 @@ class SpeculationBench {
 
   // Without guesses, with those from the text, and with those of a draft model as well; in turns
   // which comes first, so that none gains by the order.
-  bool PlayAll(const Answer& answer) {
+  bool PlayAll(const Answer& answer, const std::string& task) {
     std::vector<Place*> places{&plain_, &by_text_};
     if (draft_ != nullptr) places.push_back(&by_both_);
     std::vector<Played> played(places.size());
     const size_t first = rounds_++ % places.size();
     for (size_t i = 0; i < places.size(); ++i) {
       const size_t at = (first + i) % places.size();
-      if (!Play(places[at], answer, &played[at])) return false;
+      if (!Play(places[at], answer, task, &played[at])) return false;
       if (played[at].tokens != played[first].tokens) {
         return Fail("guessing changed what the model says");
       }
     }
     const Played& with = played.back();
     if (with.tokens.size() < 2) return true;
-    Sums& sums = sums_[answer.task];
+    Sums& sums = sums_[task];
     sums.seconds_without += static_cast<double>(played[0].decode_ns) * 1e-9;
     sums.seconds_by_text += static_cast<double>(played[1].decode_ns) * 1e-9;
     sums.seconds_with += static_cast<double>(with.decode_ns) * 1e-9;
@@ -323,19 +357,26 @@ class SpeculationBench {
       Line("engine.speculation_speedup", speedup, "ratio", task);
       if (draft_ != nullptr) Line("engine.speculation_speedup_by_text", by_text, "ratio", task);
       Line("engine.speculation_tokens_per_step", said, "tokens", task);
+      if (sums.own_tokens == 0) return;
       Line("engine.speculation_transcript_tokens_per_step", written, "tokens", task);
       Line("engine.speculation_transcript_speedup", expected, "ratio", task);
       return;
     }
     std::printf(
-        "%-5s what the model says: %.2f times as fast, %.2f tokens a step (%llu tokens, %.1f ms "
-        "each without); the transcript's own words: %.2f tokens a step, %.2f times as fast where a "
-        "guessed token costs a tenth of a step\n",
+        "%-11s what the model says: %.2f times as fast, %.2f tokens a step (%llu tokens, %.1f ms "
+        "each without)%s",
         task.empty() ? "all" : task.c_str(), speedup, said,
         static_cast<unsigned long long>(sums.tokens),
-        1e3 * ratio(sums.seconds_without, static_cast<double>(sums.tokens)), written, expected);
+        1e3 * ratio(sums.seconds_without, static_cast<double>(sums.tokens)),
+        sums.own_tokens == 0 ? "\n" : "; ");
+    if (sums.own_tokens > 0) {
+      std::printf(
+          "the transcript's own words: %.2f tokens a step, %.2f times as fast where a guessed "
+          "token costs a tenth of a step\n",
+          written, expected);
+    }
     if (draft_ == nullptr) return;
-    std::printf("      %.2f times as fast with the text's guesses alone\n", by_text);
+    std::printf("            %.2f times as fast with the text's guesses alone\n", by_text);
   }
 
   // What the draft model's guesses came to.
@@ -368,6 +409,8 @@ class SpeculationBench {
   Place by_both_;
   std::map<std::string, Sums> sums_;  // by task
   std::map<std::string, DraftRecord> records_;
+  std::unique_ptr<GrammarCompiler> compiler_;
+  std::map<std::string, std::shared_ptr<CompiledGrammar>> grammars_;  // by tools
   uint64_t next_id_ = 0;
   uint64_t rounds_ = 0;
 };

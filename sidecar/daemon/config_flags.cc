@@ -43,7 +43,7 @@ Program Description() {
   program.variables = {
       {"KAIROS_SOCKET", "the clients' socket; each other setting has a variable too, such as "
                         "KAIROS_CATALOG_PATH for catalog.path"},
-      {"KAIROS_KERNELS", "forces the arithmetic: scalar, avx2 or avx512_vnni"},
+      {"KAIROS_KERNELS", "forces the arithmetic: scalar, avx2, avx_vnni or avx512_vnni"},
       {"XDG_RUNTIME_DIR", "its kairos/kairos.sock is the default of socket"},
       {"XDG_CACHE_HOME", "its kairos/models holds the models that are given by name"},
       {"STATE_DIRECTORY, XDG_STATE_HOME", "where the default of catalog.path is"},

@@ -16,10 +16,9 @@
 #include "sidecar/engine/forward.h"
 #include "sidecar/engine/mask_thread.h"
 #include "sidecar/engine/model_drafter.h"
-#include "sidecar/engine/ngram_drafter.h"
+#include "sidecar/engine/running_sequence.h"
 #include "sidecar/engine/sampler.h"
 #include "sidecar/engine/step_budget.h"
-#include "sidecar/engine/stop_matcher.h"
 
 namespace kairos {
 namespace {
@@ -28,7 +27,6 @@ constexpr size_t kCommandsMax = 1024;
 constexpr size_t kEventsMax = 8192;
 // A prompt with that many times less to go than the first need not wait for it.
 constexpr uint32_t kMuchShorter = 4;
-constexpr TokenId kNoToken = -1;
 // Tokens of a turn, until some have ended.
 constexpr double kTurnTokensAtFirst = 128.0;
 constexpr double kTurnTokensLeftMin = 16.0;
@@ -39,52 +37,6 @@ struct Command {
   uint64_t submit_ns = 0;
   SequenceId id;
   SequenceSpec spec;
-};
-
-// A sequence from Submit to its kFinished event.
-struct Running {
-  Running(SequenceSpec&& from, uint64_t submitted, uint64_t arrival)
-      : spec(std::move(from)),
-        computed(spec.computed),
-        prompt_tokens(static_cast<uint32_t>(spec.tokens.size())),
-        submit_ns(submitted),
-        order(arrival),
-        stops(spec.sampling.stops) {}
-
-  SequenceSpec spec;  // tokens grow with what is sampled
-  uint32_t computed;
-  uint32_t prompt_tokens;
-  uint64_t submit_ns;
-  uint64_t order;
-  StopMatcher stops;
-  uint64_t first_step_ns = 0;
-  uint64_t first_token_ns = 0;
-  uint64_t model_ns = 0;
-  uint64_t logits_hash = 0;
-  uint32_t forced = 0;          // tokens that the grammar left no choice in
-  std::vector<uint32_t> mask;   // of the next token, where there is a constraint
-  NgramDrafter drafter;
-  DraftRecord record;
-  // Of this step: the guess's first token, kNoToken without one, the length of the match it came
-  // from, and the tokens of it that are checked.
-  TokenId guessed = kNoToken;
-  uint32_t match = 0;
-  DraftContext context;                // what the draft model computed of it
-  TokenId guessed_by_model = kNoToken;  // as `guessed`
-  bool drafts_are_models = false;
-  std::vector<TokenId> drafts;
-  std::vector<TokenId> decoded;  // what this step computes: the last token and the drafts
-  bool finished = false;
-
-  uint32_t left() const { return static_cast<uint32_t>(spec.tokens.size()) - computed; }
-  bool samples() const { return spec.max_new_tokens > 0; }
-  uint32_t generated() const { return static_cast<uint32_t>(spec.tokens.size()) - prompt_tokens; }
-  // How many guesses a step may check beside the next token. Drafts stay inside the open block: it
-  // keeps its 16-bit form until its last token is known to be right.
-  uint32_t drafts_max() const {
-    const uint32_t in_block = kBlockTokens - 1 - computed % kBlockTokens;
-    return std::min(in_block, spec.max_new_tokens - generated() - 1);
-  }
 };
 
 // Draws of one token of a constrained text that is short of tokens; then what ends it soonest.
@@ -142,12 +94,19 @@ class BatchEngine final : public Engine {
   void AddSegment(Running& sequence, const TokenId* tokens, uint32_t count, uint32_t logit_rows);
   void RunStep();
   void PlanMasks();
+  std::span<float> Logits(size_t sampled, uint32_t row);
   Sample DrawInTime(Running& sequence, Sampler& sampler, std::span<float> logits);
+  void DrawConstrained(size_t sampled, Sampler& sampler);
+  void DrawRows(size_t sampled, Sampler& sampler);
   void SampleStep();
-  void AcceptSampled(uint64_t now_ns);
-  void Record(Running& sequence, uint32_t match, uint32_t right, bool all);
-  void RecordUnchecked(Running& sequence, TokenId came);
-  void AcceptRows(Running& sequence, std::span<Sample> rows, uint64_t now_ns);
+  void ObserveStep(uint64_t ns);
+  void AcceptRows(size_t sampled, uint64_t now_ns);
+  void AcceptConstrained();
+  void AcceptNext(size_t sampled, uint64_t now_ns);
+  static bool CountDraft(Running& sequence, TokenId token);
+  void ObserveUnchecked(Running& sequence, TokenId token);
+  void ObserveDrafts(Running& sequence);
+  void RecordGuess(Running& sequence, uint32_t match, uint32_t right, bool all);
   void AcceptToken(Running& sequence, Sample&& sample, uint64_t now_ns);
   void FollowForced(Running& sequence, uint64_t now_ns);
   void Finish(Running& sequence, FinishCause cause, uint64_t now_ns);
@@ -185,19 +144,21 @@ class BatchEngine final : public Engine {
   std::vector<Running*> prompts_;  // with more than one token to compute
   std::vector<Segment> segments_;
   std::vector<Running*> planned_;  // of each segment
-  std::vector<Running*> decoding_;       // with one token to compute
+  std::vector<Running*> decoding_;       // with one token to compute, or few that were forced
   std::vector<DraftProposal> proposals_;  // of each of these
   std::vector<Running*> sampled_;        // that have logits, in the order of their rows
   std::vector<uint32_t> first_rows_;     // of each of these
   std::vector<Sample> samples_;          // of each logits row
   std::vector<Sampler> samplers_;
   std::vector<MaskJob> masks_;  // of the constrained among sampled_, in their order
+  std::vector<uint32_t> constrained_;  // indices of these in sampled_
   std::vector<TokenId> forced_;
   uint32_t logit_rows_ = 0;
   uint32_t decode_rows_ = 0;   // sequences that decode
   uint32_t draft_tokens_ = 0;  // guessed tokens that are checked
   uint64_t draft_ns_ = 0;      // that the draft model worked
   std::vector<DraftCandidate> candidates_;
+  uint32_t forced_tokens_ = 0;  // that are computed by sequences that decode
   uint32_t prefill_tokens_ = 0;
   MaskThread mask_thread_;  // last: its thread reads the above
 };
@@ -355,18 +316,22 @@ void BatchEngine::PlanStep() {
 void BatchEngine::PlanDecode() {
   decoding_.clear();
   draft_tokens_ = 0;
+  forced_tokens_ = 0;
   for (const auto& sequence : active_) {
-    if (sequence->left() == 1) decoding_.push_back(sequence.get());
+    if (sequence->decodes()) decoding_.push_back(sequence.get());
   }
   decode_rows_ = static_cast<uint32_t>(decoding_.size());
   GuessTokens();
   for (Running* sequence : decoding_) {
     const std::vector<TokenId>& drafts = sequence->drafts;
-    sequence->decoded.assign(1, sequence->spec.tokens.back());
+    sequence->decoded.assign(sequence->spec.tokens.end() - sequence->left(),
+                             sequence->spec.tokens.end());
     sequence->decoded.insert(sequence->decoded.end(), drafts.begin(), drafts.end());
-    const auto count = static_cast<uint32_t>(sequence->decoded.size());
-    AddSegment(*sequence, sequence->decoded.data(), count, sequence->samples() ? count : 0);
-    draft_tokens_ += count - 1;
+    const auto drafted = static_cast<uint32_t>(drafts.size());
+    AddSegment(*sequence, sequence->decoded.data(), sequence->left() + drafted,
+               sequence->samples() ? 1 + drafted : 0);
+    draft_tokens_ += drafted;
+    forced_tokens_ += sequence->left() - 1;
   }
 }
 
@@ -378,15 +343,17 @@ void BatchEngine::GuessTokens() {
     Running& sequence = *decoding_[i];
     sequence.drafts.clear();
     sequence.guessed = kNoToken;
-    // A grammar's next mask needs the token before it.
-    if (sequence.spec.constraint != nullptr || !sequence.samples()) continue;
+    if (!sequence.samples()) continue;
     const NgramDrafter::Guess guess =
         sequence.drafter.Look(sequence.spec.tokens, options_.draft_tokens_max);
-    if (guess.tokens.empty()) continue;
+    auto guessed = static_cast<uint32_t>(guess.tokens.size());
+    if (guessed > 0 && sequence.spec.constraint != nullptr) {
+      guessed = sequence.spec.constraint->CountAllowed(guess.tokens);
+    }
+    if (guessed == 0) continue;
     sequence.guessed = guess.tokens[0];
     sequence.match = guess.match;
-    sequence.drafts.assign(guess.tokens.begin(), guess.tokens.end());
-    const auto guessed = static_cast<uint32_t>(guess.tokens.size());
+    sequence.drafts.assign(guess.tokens.begin(), guess.tokens.begin() + guessed);
     proposals_[i] = DraftProposal(std::min(guessed, sequence.drafts_max()),
                                   sequence.record.Chance(guess.match));
   }
@@ -413,9 +380,8 @@ void BatchEngine::GuessByModel() {
     candidate.spec = &sequence.spec;
     candidate.most = std::min(options_.draft_tokens_max, sequence.drafts_max());
     candidate.chance = sequence.record.Chance(DraftRecord::kOfModel);
-    const uint32_t wanted = sequence.spec.max_new_tokens - sequence.generated();
     candidate.tokens_left = std::min<double>(
-        wanted, std::max(turn_tokens_ - sequence.generated(), kTurnTokensLeftMin));
+        sequence.tokens_left(), std::max(turn_tokens_ - sequence.generated(), kTurnTokensLeftMin));
     candidates_.push_back(std::move(candidate));
   }
   // What the others of the step may have to wait for is bounded; whoever is alone delays nobody.
@@ -445,7 +411,7 @@ void BatchEngine::PlanPrefill(uint32_t budget) {
   std::vector<Running*>& prompts = prompts_;
   prompts.clear();
   for (const auto& sequence : active_) {
-    if (sequence->left() > 1) prompts.push_back(sequence.get());
+    if (!sequence->decodes()) prompts.push_back(sequence.get());
   }
   if (prompts.empty()) return;
   const auto important_end = std::find_if(prompts.begin(), prompts.end(), [&](Running* prompt) {
@@ -455,10 +421,10 @@ void BatchEngine::PlanPrefill(uint32_t budget) {
       prompts.begin(), important_end, [](Running* a, Running* b) { return a->left() < b->left(); });
   uint32_t granted = 0;  // of the budget, to the shortest
   if ((*shortest)->left() <= prompts.front()->left() / kMuchShorter) {
-    // A budget of one block cannot be halved: it goes to either in turn.
-    const uint32_t blocks = budget / kBlockTokens;
-    const uint32_t half = (blocks + static_cast<uint32_t>(plans_++ % 2)) / 2 * kBlockTokens;
-    granted = AddPrefill(**shortest, half);
+    // A small budget is not worth halving: it goes to either in turn.
+    const bool halves = budget >= 2 * kBlockTokens;
+    const uint32_t turn = static_cast<uint32_t>(plans_++ % 2);
+    granted = AddPrefill(**shortest, halves ? budget / 2 : turn * budget);
   }
   budget -= granted;
   for (Running* prompt : prompts) {
@@ -470,9 +436,10 @@ void BatchEngine::PlanPrefill(uint32_t budget) {
 // As much of the prompt as fits into `budget`; says how much that was.
 uint32_t BatchEngine::AddPrefill(Running& sequence, uint32_t budget) {
   uint32_t count = std::min(sequence.left(), budget);
-  // A step that ends inside a block costs an extra pass over its open half.
+  // A step that ends inside a block costs an extra pass over its open half; less than a quarter of
+  // the step's tokens costs no more.
   const uint32_t past = (sequence.computed + count) % kBlockTokens;
-  if (count < sequence.left() && past < count) count -= past;
+  if (count < sequence.left() && past <= count / 4) count -= past;
   if (count == 0) return 0;
   const bool samples = sequence.samples() && count == sequence.left();
   AddSegment(sequence, sequence.spec.tokens.data() + sequence.computed, count, samples ? 1 : 0);
@@ -482,12 +449,14 @@ uint32_t BatchEngine::AddPrefill(Running& sequence, uint32_t budget) {
 
 void BatchEngine::PlanMasks() {
   masks_.clear();
-  for (Running* sequence : sampled_) {
-    TokenConstraint* constraint = sequence->spec.constraint.get();
+  constrained_.clear();
+  for (uint32_t i = 0; i < sampled_.size(); ++i) {
+    Running& sequence = *sampled_[i];
+    TokenConstraint* constraint = sequence.spec.constraint.get();
     if (constraint == nullptr) continue;
-    sequence->mask.resize(MaskWords(model_.parameters().vocabulary));
-    masks_.push_back({constraint, sequence->mask,
-                      sequence->spec.max_new_tokens - sequence->generated(), false});
+    sequence.mask.resize(MaskWords(model_.parameters().vocabulary));
+    constrained_.push_back(i);
+    masks_.push_back({constraint, sequence.mask, sequence.tokens_left(), false});
   }
 }
 
@@ -509,30 +478,40 @@ Sample BatchEngine::DrawInTime(Running& sequence, Sampler& sampler, std::span<fl
   }
 }
 
+std::span<float> BatchEngine::Logits(size_t sampled, uint32_t row) {
+  return {forward_.logits(first_rows_[sampled] + row), model_.parameters().vocabulary};
+}
+
 // Rows of drafts are drawn as long as those before them came out as guessed.
+void BatchEngine::DrawRows(size_t sampled, Sampler& sampler) {
+  Running& sequence = *sampled_[sampled];
+  const std::vector<TokenId>& drafts = sequence.drafts;
+  std::vector<TokenId>& tokens = sequence.spec.tokens;
+  const size_t known = tokens.size();
+  for (uint32_t row = 0; row <= drafts.size(); ++row) {
+    Sample& sample = samples_[first_rows_[sampled] + row];
+    sample = sampler.Draw(sequence.spec.sampling, tokens, Logits(sampled, row));
+    if (row == drafts.size() || sample.token != drafts[row]) break;
+    tokens.push_back(drafts[row]);
+  }
+  tokens.resize(known);
+}
+
+// The row after the drafts that came; a later one needs a mask that follows from this token.
+void BatchEngine::DrawConstrained(size_t sampled, Sampler& sampler) {
+  Running& sequence = *sampled_[sampled];
+  const std::span<float> logits = Logits(sampled, sequence.right);
+  samples_[first_rows_[sampled] + sequence.right] =
+      sequence.spec.constraint->IsShortOfTokens()
+          ? DrawInTime(sequence, sampler, logits)
+          : sampler.Draw(sequence.spec.sampling, sequence.spec.tokens, logits, sequence.mask);
+}
+
 void BatchEngine::SampleStep() {
   samples_.assign(logit_rows_, {});
-  const uint32_t vocabulary = model_.parameters().vocabulary;
   pool_.Run(static_cast<uint32_t>(sampled_.size()), [&](uint32_t i, uint32_t worker) {
-    Running& sequence = *sampled_[i];
-    if (sequence.spec.constraint != nullptr && sequence.spec.constraint->IsShortOfTokens()) {
-      samples_[first_rows_[i]] =
-          DrawInTime(sequence, samplers_[worker],
-                     std::span<float>(forward_.logits(first_rows_[i]), vocabulary));
-      return;
-    }
-    const std::vector<TokenId>& drafts = sequence.drafts;
-    std::vector<TokenId>& tokens = sequence.spec.tokens;
-    const size_t known = tokens.size();
-    for (uint32_t row = 0; row <= drafts.size(); ++row) {
-      Sample& sample = samples_[first_rows_[i] + row];
-      sample = samplers_[worker].Draw(
-          sequence.spec.sampling, tokens,
-          std::span<float>(forward_.logits(first_rows_[i] + row), vocabulary), sequence.mask);
-      if (row == drafts.size() || sample.token != drafts[row]) break;
-      tokens.push_back(drafts[row]);
-    }
-    tokens.resize(known);
+    const bool constrained = sampled_[i]->spec.constraint != nullptr;
+    constrained ? DrawConstrained(i, samplers_[worker]) : DrawRows(i, samplers_[worker]);
   });
 }
 
@@ -543,86 +522,136 @@ void BatchEngine::RunStep() {
   forward_.Run(segments_);
   mask_thread_.Wait();
   SampleStep();
-  const uint64_t end = MonotonicNs();
-  budget_.Observe(decode_rows_, prefill_tokens_, end - begin);
-  if (prefill_tokens_ == 0) decode_cost_.Observe(decode_rows_, draft_tokens_, end - begin);
+  const uint64_t sampled = MonotonicNs();
   for (size_t i = 0; i < segments_.size(); ++i) {
     const auto drafts = static_cast<uint32_t>(planned_[i]->drafts.size());
-    planned_[i]->computed += segments_[i].count - drafts;  // AcceptRows adds those that came
-    planned_[i]->model_ns += end - begin + draft_ns_;
+    planned_[i]->computed += segments_[i].count - drafts;  // accepting adds those that came
+    planned_[i]->model_ns += sampled - begin + draft_ns_;
   }
-  AcceptSampled(end);
+  for (uint32_t i = 0; i < sampled_.size(); ++i) {
+    if (sampled_[i]->spec.constraint == nullptr) AcceptRows(i, sampled);
+  }
+  AcceptConstrained();
+  const uint64_t end = MonotonicNs();
   for (Running* sequence : planned_) {
     if (!sequence->samples() && sequence->left() == 0)
       Finish(*sequence, FinishCause::kPrefilled, end);
   }
   std::erase_if(active_, [](const auto& sequence) { return sequence->finished; });
-  counters_.steps.fetch_add(1, std::memory_order_relaxed);
-  counters_.prefill_tokens.fetch_add(prefill_tokens_, std::memory_order_relaxed);
-  counters_.decode_tokens.fetch_add(decode_rows_, std::memory_order_relaxed);
-  counters_.drafted_tokens.fetch_add(draft_tokens_, std::memory_order_relaxed);
-  counters_.step_ns.fetch_add(end - begin + draft_ns_, std::memory_order_relaxed);
-  counters_.model_draft_ns.fetch_add(draft_ns_, std::memory_order_relaxed);
-  if (model_drafter_ != nullptr) model_drafter_->Credit(end - begin);
+  ObserveStep(end - begin);
 }
 
-void BatchEngine::AcceptSampled(uint64_t now_ns) {
-  auto mask = masks_.begin();
-  for (size_t i = 0; i < sampled_.size(); ++i) {
-    Running& sequence = *sampled_[i];
-    if (sequence.spec.constraint != nullptr && !(mask++)->done) {
-      Finish(sequence, CauseOf(*sequence.spec.constraint), now_ns);
-      continue;
+void BatchEngine::ObserveStep(uint64_t ns) {
+  budget_.Observe(decode_rows_, prefill_tokens_, ns);
+  if (prefill_tokens_ == 0) decode_cost_.Observe(decode_rows_, draft_tokens_ + forced_tokens_, ns);
+  counters_.steps.fetch_add(1, std::memory_order_relaxed);
+  counters_.prefill_tokens.fetch_add(prefill_tokens_ + forced_tokens_, std::memory_order_relaxed);
+  counters_.decode_tokens.fetch_add(decode_rows_, std::memory_order_relaxed);
+  counters_.drafted_tokens.fetch_add(draft_tokens_, std::memory_order_relaxed);
+  counters_.step_ns.fetch_add(ns + draft_ns_, std::memory_order_relaxed);
+  counters_.model_draft_ns.fetch_add(draft_ns_, std::memory_order_relaxed);
+  if (model_drafter_ != nullptr) model_drafter_->Credit(ns);
+}
+
+// Once drafts of a constrained sequence came, this step has the logits of the next token too: it is
+// drawn as soon as its mask is known, and so on to the first that did not come.
+void BatchEngine::AcceptConstrained() {
+  while (!masks_.empty()) {
+    const uint64_t now = MonotonicNs();
+    size_t going_on = 0;
+    for (size_t i = 0; i < masks_.size(); ++i) {
+      Running& sequence = *sampled_[constrained_[i]];
+      if (masks_[i].done) {
+        AcceptNext(constrained_[i], now);
+      } else {
+        Finish(sequence, CauseOf(*sequence.spec.constraint), now);
+      }
+      if (!sequence.has_logits()) {
+        ObserveDrafts(sequence);
+        continue;
+      }
+      constrained_[going_on] = constrained_[i];
+      masks_[going_on++] = {sequence.spec.constraint.get(), sequence.mask, sequence.tokens_left(),
+                            false};
     }
-    AcceptRows(sequence, std::span(samples_).subspan(first_rows_[i], 1 + sequence.drafts.size()),
-               now_ns);
-    FollowForced(sequence, now_ns);
+    constrained_.resize(going_on);
+    masks_.resize(going_on);
+    pool_.Run(static_cast<uint32_t>(going_on), [&](uint32_t i, uint32_t worker) {
+      MaskJob& job = masks_[i];
+      job.done = job.constraint->ComputeMask(job.mask, job.tokens_left);
+      if (job.done) DrawConstrained(constrained_[i], samplers_[worker]);
+    });
   }
 }
 
-void BatchEngine::Record(Running& sequence, uint32_t match, uint32_t right, bool all) {
-  sequence.record.Observe(match, right, all);
-  record_.Observe(match, right, all);
+// The token that was drawn of a constrained sequence, and what is forced after it.
+void BatchEngine::AcceptNext(size_t sampled, uint64_t now_ns) {
+  Running& sequence = *sampled_[sampled];
+  const std::vector<TokenId>& tokens = sequence.spec.tokens;
+  const size_t known = tokens.size();
+  Sample& sample = samples_[first_rows_[sampled] + sequence.right];
+  ObserveUnchecked(sequence, sample.token);
+  AcceptToken(sequence, std::move(sample), now_ns);
+  FollowForced(sequence, now_ns);
+  for (size_t at = known; at < tokens.size() && CountDraft(sequence, tokens[at]); ++at) {
+  }
+}
+
+// The next token of an unconstrained sequence, and as many more as were guessed right.
+void BatchEngine::AcceptRows(size_t sampled, uint64_t now_ns) {
+  Running& sequence = *sampled_[sampled];
+  ObserveUnchecked(sequence, samples_[first_rows_[sampled]].token);
+  while (sequence.has_logits()) {
+    Sample& sample = samples_[first_rows_[sampled] + sequence.right];
+    const TokenId token = sample.token;
+    AcceptToken(sequence, std::move(sample), now_ns);
+    CountDraft(sequence, token);
+  }
+  ObserveDrafts(sequence);
+}
+
+// Whether a token that came is the next of the drafts: then its KV is there. The last token of a
+// text counts as not computed, guessed or not.
+bool BatchEngine::CountDraft(Running& sequence, TokenId token) {
+  const std::vector<TokenId>& drafts = sequence.drafts;
+  if (sequence.right == drafts.size() || token != drafts[sequence.right]) return false;
+  ++sequence.right;
+  if (!sequence.finished || sequence.left() > 1) ++sequence.computed;
+  return true;
 }
 
 // Guesses that were not worth checking still tell how often such ones are right.
-void BatchEngine::RecordUnchecked(Running& sequence, TokenId came) {
+void BatchEngine::ObserveUnchecked(Running& sequence, TokenId token) {
   const bool are_checked = !sequence.drafts.empty();
-  const auto record = [&](TokenId guessed, uint32_t match) {
+  const auto observe = [&](TokenId guessed, uint32_t match) {
     if (guessed == kNoToken) return;
-    Record(sequence, match, guessed == came ? 1 : 0, guessed == came);
+    RecordGuess(sequence, match, guessed == token ? 1 : 0, guessed == token);
   };
-  if (!are_checked || sequence.drafts_are_models) record(sequence.guessed, sequence.match);
+  if (!are_checked || sequence.drafts_are_models) observe(sequence.guessed, sequence.match);
   if (!are_checked || !sequence.drafts_are_models) {
-    record(sequence.guessed_by_model, DraftRecord::kOfModel);
+    observe(sequence.guessed_by_model, DraftRecord::kOfModel);
   }
-  sequence.guessed = kNoToken;
-  sequence.guessed_by_model = kNoToken;
 }
 
-// The sequence's next token, and as many more as were guessed right.
-void BatchEngine::AcceptRows(Running& sequence, std::span<Sample> rows, uint64_t now_ns) {
-  RecordUnchecked(sequence, rows[0].token);
+void BatchEngine::ObserveDrafts(Running& sequence) {
+  sequence.guessed = kNoToken;
+  sequence.guessed_by_model = kNoToken;
   const std::vector<TokenId> drafts = std::exchange(sequence.drafts, {});
-  uint32_t right = 0;
-  for (;;) {
-    const TokenId token = rows[right].token;
-    const bool guessed = right < drafts.size() && token == drafts[right];
-    AcceptToken(sequence, std::move(rows[right]), now_ns);
-    if (!guessed) break;
-    ++right;
-    if (sequence.finished) break;
-    ++sequence.computed;
-  }
+  const uint32_t right = std::exchange(sequence.right, 0);
   if (drafts.empty()) return;
   const bool by_model = sequence.drafts_are_models;
   const bool all = right == drafts.size() || sequence.finished;
-  Record(sequence, by_model ? DraftRecord::kOfModel : sequence.match, right, all);
+  RecordGuess(sequence, by_model ? DraftRecord::kOfModel : sequence.match, right, all);
   counters_.accepted_tokens.fetch_add(right, std::memory_order_relaxed);
   counters_.decode_tokens.fetch_add(right, std::memory_order_relaxed);
   if (!by_model) return;
   counters_.model_drafted_tokens.fetch_add(drafts.size(), std::memory_order_relaxed);
   counters_.model_accepted_tokens.fetch_add(right, std::memory_order_relaxed);
+}
+
+void BatchEngine::RecordGuess(Running& sequence, uint32_t match, uint32_t right, bool all) {
+  sequence.record.Observe(match, right, all);
+  record_.Observe(match, right, all);
 }
 
 // Where the grammar leaves no choice, the model need not be asked: the forced tokens are taken at

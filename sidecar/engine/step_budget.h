@@ -13,10 +13,11 @@ class StepBudget {
   StepBudget(uint64_t budget_ns, uint32_t tokens_max)
       : budget_ns_(budget_ns), tokens_max_(tokens_max) {}
 
-  // Prefill tokens for a step that also decodes `decode_rows` and has taken `spent_ns` already; at
-  // least one block, so that a prompt always advances.
+  // Prefill tokens for a step that also decodes `decode_rows` and has taken `spent_ns` already: as
+  // many as keep the step within the budget, and within 2.5 times what it takes without them; but
+  // 16 at least, so that a prompt always advances.
   uint32_t PrefillTokens(uint32_t decode_rows, uint64_t spent_ns = 0) const;
-  // What a step that decodes `decode_rows` leaves of the budget; infinite without one.
+  // What these limits leave beside the decode; infinite where the budget is none.
   double NsLeft(uint32_t decode_rows) const;
   double prefill_token_ns() const { return prefill_token_ns_; }  // 0: not measured yet
   // What a step cost.

@@ -39,6 +39,8 @@ class TokenConstraint {
   // The tokens that must come now, whatever the model says; they are not consumed. Only those that
   // the tokenizer itself would make of the forced text, or the end token where the text is whole.
   virtual void Forced(std::vector<TokenId>* out) = 0;
+  // How many of `tokens` may come from here, one after the other; none is consumed.
+  virtual uint32_t CountAllowed(std::span<const TokenId> tokens) = 0;
 };
 
 }  // namespace kairos

@@ -73,6 +73,12 @@ class GrammarConstraint final : public TokenConstraint {
     for (int32_t i = 0; i < count; ++i) out->push_back(static_cast<TokenId>(tokens[i]));
   }
 
+  uint32_t CountAllowed(std::span<const TokenId> tokens) override {
+    const std::vector<uint32_t> asked(tokens.begin(), tokens.end());
+    const int32_t count = llg_matcher_validate_tokens(matcher_.get(), asked.data(), asked.size());
+    return count < 0 ? 0 : static_cast<uint32_t>(count);
+  }
+
  private:
   MatcherHandle matcher_;
   TokenId end_;

@@ -409,7 +409,8 @@ TEST_F(BitEquality, HoldsForEveryTierOfThisMachine) {
     uint32_t said;
   };
   // The last steps of a long start and, where a tier is slow, few tokens.
-  const Try tries[] = {{"avx2", 257, 24}, {"avx512_vnni", 257, 24}, {"scalar", 33, 8}};
+  const Try tries[] = {
+      {"avx2", 257, 24}, {"avx_vnni", 257, 24}, {"avx512_vnni", 257, 24}, {"scalar", 33, 8}};
   uint32_t compared = 0;
   for (const Try& attempt : tries) {
     const KernelTable* kernels = FindKernels(attempt.tier);

@@ -171,6 +171,16 @@ class Faults(unittest.TestCase):
                     self.assert_ends(status, *words, arguments=[*flags, *arguments],
                                      env={**os.environ, "KAIROS_KERNELS": kernels})
 
+    def test_kernels_that_this_processor_lacks(self) -> None:
+        flags = set(pathlib.Path("/proc/cpuinfo").read_text().split())
+        lacking = [name for name in ("avx2", "avx_vnni", "avx512_vnni") if name not in flags]
+        if not lacking:
+            self.skipTest("this processor has all kernels")
+        for name in lacking:
+            self.assert_ends(CONFIG, f"KAIROS_KERNELS={name}: this processor does not have these "
+                             "instructions", "avx512_vnni, avx_vnni, avx2, scalar",
+                             env={**os.environ, "KAIROS_KERNELS": name})
+
     def test_settings_of_a_kairosd_that_runs_can_be_checked(self) -> None:
         self.daemon.start()
         done = subprocess.run([os.environ["KAIROSD"], "--check-config", *self.settings()],

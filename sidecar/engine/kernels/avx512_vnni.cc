@@ -7,13 +7,12 @@
 #include <cstdint>
 #include <cstring>
 
-#include "sidecar/engine/kernels/tiers.h"
-
 namespace kairos {
 namespace {
 
 constexpr uint32_t kTokenTile = 8;
 constexpr uint32_t kRowTile = 8;
+constexpr uint32_t kPairChains = 8;
 
 struct Floats {
   __m512 v;
@@ -24,8 +23,12 @@ struct Ints {
 struct Pairs {
   __m512i v;
 };
+struct Vector {
+  __m512i v;
+};
+using Four = __m512i;
 
-inline __m512i BroadcastFour(const void* bytes) {
+inline Four BroadcastFour(const void* bytes) {
   int32_t four;
   std::memcpy(&four, bytes, sizeof(four));
   return _mm512_set1_epi32(four);
@@ -96,6 +99,7 @@ inline float MaxLane(Floats x) {
 
 inline Ints ZeroInts() { return {_mm512_setzero_si512()}; }
 inline Ints AddInts(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline Ints SubtractInts(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 
 inline int32_t SumInts(Ints x) {
   const __m256i eight =
@@ -133,164 +137,60 @@ inline Pairs LoadPairs(const uint8_t* bytes) {
   return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)))};
 }
 
+// Keeps an accumulator where it is: left alone, the compiler moves it to and fro. The emulation has
+// no such registers.
+inline __m512i Pin(__m512i accumulator) {
+#if defined(__AVX512F__)
+  __asm__("" : "+v"(accumulator));
+#endif
+  return accumulator;
+}
+
 inline Ints AddPairDots(Ints acc, Pairs pairs, const int16_t* words) {
-  return {_mm512_dpwssd_epi32(acc.v, pairs.v, BroadcastFour(words))};
+  return {Pin(_mm512_dpwssd_epi32(acc.v, pairs.v, BroadcastFour(words)))};
 }
 
-// ---- Dots of a block of weights
-// ------------------------------------------------------------------
+// ---- A vector of 64 weights ---------------------------------------------------------------------
 
-template <int T>
-inline void AddVector(__m512i weights, const int8_t* const x[T], uint32_t vector, Ints dots[T]) {
-#pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) {
-    dots[t].v = _mm512_dpbusd_epi32(dots[t].v, weights, BroadcastFour(x[t] + vector * 4));
-  }
+inline Vector LoadVector(const uint8_t* bytes) { return {_mm512_loadu_si512(bytes)}; }
+inline void StoreVector(uint8_t* bytes, Vector value) { _mm512_storeu_si512(bytes, value.v); }
+
+inline Vector LowNibbles(Vector both) {
+  return {_mm512_and_si512(both.v, _mm512_set1_epi8(15))};
 }
 
-template <int T>
-inline void NibbleDots(const uint8_t* nibbles, const int8_t* const x[T], Ints dots[T]) {
-  const __m512i mask = _mm512_set1_epi8(15);
-#pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) dots[t] = ZeroInts();
-#pragma GCC unroll 4
-  for (uint32_t pair = 0; pair < 4; ++pair) {
-    const __m512i both = _mm512_loadu_si512(nibbles + pair * 64);
-    AddVector<T>(_mm512_and_si512(both, mask), x, 2 * pair, dots);
-    AddVector<T>(_mm512_and_si512(_mm512_srli_epi16(both, 4), mask), x, 2 * pair + 1, dots);
-  }
-}
-
-inline void UnpackNibbles(const uint8_t* nibbles, uint8_t* bytes) {
-  const __m512i mask = _mm512_set1_epi8(15);
-  for (uint32_t pair = 0; pair < 4; ++pair, nibbles += 64, bytes += 128) {
-    const __m512i both = _mm512_loadu_si512(nibbles);
-    _mm512_storeu_si512(bytes, _mm512_and_si512(both, mask));
-    _mm512_storeu_si512(bytes + 64, _mm512_and_si512(_mm512_srli_epi16(both, 4), mask));
-  }
-}
-
-// Bytes of at most 15.
-template <int T>
-inline void SmallByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints dots[T]) {
-#pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) dots[t] = ZeroInts();
-#pragma GCC unroll 8
-  for (uint32_t vector = 0; vector < 8; ++vector) {
-    AddVector<T>(_mm512_loadu_si512(bytes + vector * 64), x, vector, dots);
-  }
-}
-
-// Bytes of at most 31 add up just as well.
-template <int T>
-inline void MediumByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints dots[T]) {
-  SmallByteDots<T>(bytes, x, dots);
-}
+inline Vector HighNibbles(Vector both) { return LowNibbles({_mm512_srli_epi16(both.v, 4)}); }
+inline Vector Or(Vector a, Vector b) { return {_mm512_or_si512(a.v, b.v)}; }
 
 // The fifth bits of vector V in place.
 template <int V>
-inline __m512i FifthBits(__m512i plane) {
-  __m512i moved = plane;
-  if constexpr (V < 4) moved = _mm512_slli_epi16(plane, 4 - V);
-  if constexpr (V > 4) moved = _mm512_srli_epi16(plane, V - 4);
-  return _mm512_and_si512(moved, _mm512_set1_epi8(16));
+inline Vector FifthBits(Vector plane) {
+  __m512i moved = plane.v;
+  if constexpr (V < 4) moved = _mm512_slli_epi16(moved, 4 - V);
+  if constexpr (V > 4) moved = _mm512_srli_epi16(moved, V - 4);
+  return {_mm512_and_si512(moved, _mm512_set1_epi8(16))};
 }
 
-template <int V>
-inline void LoadFivePair(const uint8_t* fives, __m512i* first, __m512i* second) {
-  const __m512i mask = _mm512_set1_epi8(15);
-  const __m512i both = _mm512_loadu_si512(fives + V * 32);
-  const __m512i plane = _mm512_loadu_si512(fives + 256);
-  *first = _mm512_or_si512(_mm512_and_si512(both, mask), FifthBits<V>(plane));
-  *second = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(both, 4), mask),
-                            FifthBits<V + 1>(plane));
+inline Four RaisedZero() { return _mm512_set1_epi8(-128); }
+inline Four Raise(Four x) { return _mm512_xor_si512(x, RaisedZero()); }
+
+inline Ints AddDots(Ints dots, Vector weights, Four x) {
+  return {_mm512_dpbusd_epi32(dots.v, weights.v, x)};
 }
 
-template <int T, int V>
-inline void AddFivePair(const uint8_t* fives, const int8_t* const x[T], Ints dots[T]) {
-  __m512i first, second;
-  LoadFivePair<V>(fives, &first, &second);
-  AddVector<T>(first, x, V, dots);
-  AddVector<T>(second, x, V + 1, dots);
-}
-
-template <int T>
-inline void FiveDots(const uint8_t* fives, const int8_t* const x[T], Ints dots[T]) {
-#pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) dots[t] = ZeroInts();
-  AddFivePair<T, 0>(fives, x, dots);
-  AddFivePair<T, 2>(fives, x, dots);
-  AddFivePair<T, 4>(fives, x, dots);
-  AddFivePair<T, 6>(fives, x, dots);
-}
-
-template <int V>
-inline void UnpackFivePair(const uint8_t* fives, uint8_t* bytes) {
-  __m512i first, second;
-  LoadFivePair<V>(fives, &first, &second);
-  _mm512_storeu_si512(bytes + V * 64, first);
-  _mm512_storeu_si512(bytes + V * 64 + 64, second);
-}
-
-inline void UnpackFives(const uint8_t* fives, uint8_t* bytes) {
-  UnpackFivePair<0>(fives, bytes);
-  UnpackFivePair<2>(fives, bytes);
-  UnpackFivePair<4>(fives, bytes);
-  UnpackFivePair<6>(fives, bytes);
-}
-
-// The sign of the weight moves to the activation; a magnitude of 128 is fine as an unsigned byte.
-template <int T, uint32_t kVectors>
-inline void SignedDots(const uint8_t* bytes, const int8_t* const x[T], Ints dots[T]) {
-#pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) dots[t] = ZeroInts();
-#pragma GCC unroll 8
-  for (uint32_t vector = 0; vector < kVectors; ++vector) {
-    const __m512i weights = _mm512_loadu_si512(bytes + vector * 64);
-    const __m512i sizes = _mm512_abs_epi8(weights);
-    const __mmask64 negative = _mm512_movepi8_mask(weights);
-#pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) {
-      const __m512i four = BroadcastFour(x[t] + vector * 4);
-      const __m512i turned = _mm512_mask_sub_epi8(four, negative, _mm512_setzero_si512(), four);
-      dots[t].v = _mm512_dpbusd_epi32(dots[t].v, sizes, turned);
-    }
-  }
-}
-
-template <int T>
-inline void SignedByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints dots[T]) {
-  SignedDots<T, 8>(bytes, x, dots);
-}
-
-template <int T>
-inline void HalfByteDots(const uint8_t* bytes, const int8_t* const x[T], Ints dots[T]) {
-  SignedDots<T, 4>(bytes, x, dots);
+inline Ints AddRaisedDots(Ints dots, Vector weights, Four raised) {
+  return {_mm512_dpbusd_epi32(dots.v, raised, weights.v)};
 }
 
 }  // namespace
 }  // namespace kairos
 
-#include "sidecar/engine/kernels/attention-inl.h"
-#include "sidecar/engine/kernels/matmul-inl.h"
+#include "sidecar/engine/kernels/vnni-inl.h"
+
+#include "sidecar/engine/kernels/tier-inl.h"
 
 namespace kairos {
 
-const KernelTable kAvx512VnniKernels = {
-    .name = "avx512_vnni",
-    .matmul_quantized = MatmulQuantized,
-    .matmul_float = MatmulFloat,
-    .quantize_row = QuantizeRow,
-    .rms_norm = RmsNorm,
-    .rope = Rope,
-    .silu_multiply = SiluMultiply,
-    .gelu_multiply = GeluMultiply,
-    .sum_exponentials = SumExponentials,
-    .add = AddTo,
-    .store_half = StoreHalf,
-    .seal_tile = SealTile,
-    .attention_split = Attend,
-    .attention_merge = Merge,
-};
+constinit const KernelTable kAvx512VnniKernels = TableOfTier("avx512_vnni");
 
 }  // namespace kairos

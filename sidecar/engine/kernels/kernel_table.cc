@@ -2,6 +2,10 @@
 // Which tiers this CPU and OS can run.
 #include "sidecar/engine/kernels/kernel_table.h"
 
+#if defined(KAIROS_KERNELS_X86)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -26,6 +30,14 @@ bool SupportsAvx2() {
   return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
 }
 
+// Of this bit clang's builtin knows nothing.
+bool SupportsAvxVnni() {
+  constexpr uint32_t kAvxVnniBit = 1u << 4;  // of EAX, leaf 7, sub-leaf 1
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return SupportsAvx2() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 &&
+         (eax & kAvxVnniBit) != 0;
+}
+
 bool SupportsAvx512Vnni() {
   return SupportsAvx2() && __builtin_cpu_supports("avx512f") != 0 &&
          __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
@@ -39,6 +51,7 @@ bool Always() { return true; }
 constexpr Tier kTiers[] = {
 #if defined(KAIROS_KERNELS_X86)
     {&kAvx512VnniKernels, SupportsAvx512Vnni},
+    {&kAvxVnniKernels, SupportsAvxVnni},
     {&kAvx2Kernels, SupportsAvx2},
 #endif
     {&kScalarKernels, Always},

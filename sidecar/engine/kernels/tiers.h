@@ -9,6 +9,7 @@ namespace kairos {
 
 extern const KernelTable kScalarKernels;
 extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvxVnniKernels;
 extern const KernelTable kAvx512VnniKernels;
 
 }  // namespace kairos

@@ -80,15 +80,33 @@ inline void MultiplyColumns(const uint8_t* columns, uint64_t stride, uint64_t co
 }
 
 // dots[t] = sum over `count` column pairs (16 rows x 2 bytes) of pair j times words[t][2j, 2j + 1].
+// `count` is a multiple of 4. A chain of dots waits for the latency of its instruction, so with few
+// tokens each has several: kPairChains of the tier in all keep it busy.
 template <int T>
 inline void MultiplyPairs(const uint8_t* pairs, uint64_t stride, uint32_t count,
                           const int16_t* const words[T], Ints dots[T]) {
+  constexpr uint32_t kChains = kPairChains / T >= 4 ? 4 : kPairChains / T >= 2 ? 2 : 1;
+  Ints chains[kChains][T];
+#pragma GCC unroll 4
+  for (uint32_t c = 0; c < kChains; ++c) {
 #pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) dots[t] = ZeroInts();
-  for (uint32_t j = 0; j < count; ++j, pairs += stride) {
-    const Pairs pair = LoadPairs(pairs);
+    for (int t = 0; t < T; ++t) chains[c][t] = ZeroInts();
+  }
+  for (uint32_t j = 0; j < count; j += kChains) {
+#pragma GCC unroll 4
+    for (uint32_t c = 0; c < kChains; ++c, pairs += stride) {
+      const Pairs pair = LoadPairs(pairs);
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) dots[t] = AddPairDots(dots[t], pair, words[t] + 2 * j);
+      for (int t = 0; t < T; ++t) {
+        chains[c][t] = AddPairDots(chains[c][t], pair, words[t] + 2 * (j + c));
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) {
+    dots[t] = chains[0][t];
+#pragma GCC unroll 4
+    for (uint32_t c = 1; c < kChains; ++c) dots[t] = AddInts(dots[t], chains[c][t]);
   }
 }
 

@@ -159,7 +159,9 @@ TEST_F(TokenizerTest, TakesLongWordsWholeAndInReasonableTime) {
   EXPECT_EQ(tokenizer_->Encode(word, false).tokens, Tokens(200000, the_));
   EXPECT_EQ(tokenizer_->Encode(std::string(600001, '.'), false).tokens.size(), 300001u);
   EXPECT_EQ(tokenizer_->Encode(std::string(600000, '<'), true).tokens.size(), 600000u);
-  EXPECT_EQ(tokenizer_->Encode(std::string(600000, ' ') + "the", false).tokens.size(), 600000u);
+  std::string spaces(600000, ' ');
+  spaces += "the";
+  EXPECT_EQ(tokenizer_->Encode(spaces, false).tokens.size(), 600000u);
 }
 
 TEST(Tokenizer, CountsBytesThatHaveNoToken) {

@@ -88,7 +88,7 @@ TEST_P(Architectures, GivesTheSameBitsForEveryChunkingThreadCountAndTier) {
   ASSERT_NE(scalar, nullptr);
   for (const Fidelity fidelity : {Fidelity::kDefault, Fidelity::kExact}) {
     const auto want = AllLogits(*scalar, golden.tokens, 512, fidelity, 1);
-    for (const char* name : {"avx2", "avx512_vnni"}) {
+    for (const char* name : {"avx2", "avx_vnni", "avx512_vnni"}) {
       if (FindKernels(name) == nullptr) continue;
       const auto model = LoadGolden(GetParam(), *FindKernels(name));
       for (const uint32_t chunk : {1u, 7u, 32u, 45u, 300u}) {

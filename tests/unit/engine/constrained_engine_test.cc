@@ -44,6 +44,14 @@ class SetCycle final : public TokenConstraint {
       out->push_back(*sets_[at % sets_.size()].begin());
     }
   }
+  uint32_t CountAllowed(std::span<const TokenId> tokens) override {
+    uint32_t count = 0;
+    while (count < tokens.size() &&
+           sets_[(at_ + count) % sets_.size()].contains(tokens[count])) {
+      ++count;
+    }
+    return count;
+  }
 
   bool jumps = true;
   size_t late_after = SIZE_MAX;  // the set some of whose tokens leave no time
@@ -134,6 +142,55 @@ TEST_F(ConstrainedEngineTest, JumpingAheadChangesNoTokenAndSavesSteps) {
     }
     EXPECT_EQ(said[0], said[1]);
     EXPECT_LT(steps[1] * 2, steps[0]);
+  }
+}
+
+// Guesses under a grammar are cut where it would refuse them, and change nothing else.
+TEST_F(ConstrainedEngineTest, GuessesChangeNoTokenAndSaveSteps) {
+  for (const bool jumps : {false, true}) {
+    for (const float temperature : {0.0f, 0.9f}) {
+      std::vector<SequenceResult> said[2];
+      uint64_t steps[2] = {};
+      for (const bool guesses : {false, true}) {
+        EngineOptions options = Options();
+        options.draft_tokens_max = guesses ? 16 : 0;
+        options.draft_always = true;
+        EngineHarness harness(*model_, options);
+        std::vector<SequenceId> ids;
+        for (uint32_t length : {5u, 30u, 31u, 64u, 70u}) {
+          auto constraint = std::make_shared<SetCycle>(kSets);
+          constraint->jumps = jumps;
+          constraint->left_at_start = 80;
+          if (length == 30) constraint->masks_until = 41;
+          if (length == 70) {
+            constraint->late_after = 4;
+            constraint->late = {100};
+            constraint->soonest = 101;
+          }
+          SequenceSpec spec = Spec(harness, length, 80, constraint);
+          spec.sampling.temperature = temperature;
+          spec.sampling.logits_hash = true;
+          ids.push_back(harness.Submit(std::move(spec)));
+        }
+        harness.Run();
+        for (const SequenceId id : ids) said[guesses].push_back(harness.result(id));
+        steps[guesses] = harness.engine().counters().steps.load();
+        if (!guesses) continue;
+        EXPECT_GT(harness.engine().counters().accepted_tokens.load(), 50u);
+        EXPECT_GE(harness.engine().counters().drafted_tokens.load(),
+                  harness.engine().counters().accepted_tokens.load());
+      }
+      for (size_t i = 0; i < said[0].size(); ++i) {
+        const EngineEvent& without = *said[0][i].finished;
+        const EngineEvent& with = *said[1][i].finished;
+        EXPECT_EQ(said[1][i].tokens, said[0][i].tokens) << i;
+        EXPECT_EQ(with.cause, without.cause);
+        EXPECT_EQ(with.computed, without.computed);
+        EXPECT_EQ(with.forced, without.forced);
+        EXPECT_EQ(with.logits_hash, without.logits_hash);
+      }
+      EXPECT_LT(steps[1], steps[0]) << temperature << jumps;
+    }
   }
 }
 

@@ -106,7 +106,7 @@ TEST(Forward, GivesTheSameBitsOnEveryTierOfThisMachine) {
   const auto tokens = RandomTokens(100, shape.vocabulary, 13);
   const auto want = AllLogits(*LoadTinyModel(shape, "scalar"), tokens, 64, Fidelity::kDefault, 2);
   uint32_t tiers = 0;
-  for (const char* name : {"avx2", "avx512_vnni"}) {
+  for (const char* name : {"avx2", "avx_vnni", "avx512_vnni"}) {
     if (FindKernels(name) == nullptr) continue;
     ++tiers;
     EXPECT_TRUE(AllLogits(*LoadTinyModel(shape, name), tokens, 64, Fidelity::kDefault, 2) == want)

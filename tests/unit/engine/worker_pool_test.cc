@@ -119,15 +119,24 @@ TEST(StepBudget, FitsPrefillIntoWhatDecodeLeaves) {
   StepBudget budget(50'000'000, 512);
   EXPECT_EQ(budget.PrefillTokens(0), 64u);
   budget.Observe(0, 64, 6'400'000);  // 0.1 ms a token
-  EXPECT_EQ(budget.PrefillTokens(0), 480u);
-  budget.Observe(8, 0, 20'000'000);
-  EXPECT_EQ(budget.PrefillTokens(8), 288u);
+  EXPECT_EQ(budget.PrefillTokens(0), 496u);
+  budget.Observe(8, 0, 30'000'000);
+  EXPECT_EQ(budget.PrefillTokens(8), 200u);
   budget.Observe(8, 0, 900'000'000);
-  EXPECT_EQ(budget.PrefillTokens(8), 32u);
+  EXPECT_EQ(budget.PrefillTokens(8), 16u);
   for (int i = 0; i < 40; ++i) budget.Observe(0, 64, 640'000'000);
-  EXPECT_EQ(budget.PrefillTokens(0), 32u);
+  EXPECT_EQ(budget.PrefillTokens(0), 16u);
   EXPECT_EQ(StepBudget(0, 100).PrefillTokens(5), 100u);
   EXPECT_EQ(StepBudget(50'000'000, 8).PrefillTokens(5), 8u);
+}
+
+// Steps that are far below the budget must not become far longer for those that decode.
+TEST(StepBudget, StretchesAStepTwoAndAHalfTimesAtMost) {
+  StepBudget budget(50'000'000, 512);
+  budget.Observe(0, 64, 6'400'000);
+  budget.Observe(1, 0, 4'000'000);
+  EXPECT_EQ(budget.PrefillTokens(1), 56u);  // 60 fit into 6 ms
+  EXPECT_EQ(budget.PrefillTokens(0), 496u) << "nobody waits";
 }
 
 }  // namespace

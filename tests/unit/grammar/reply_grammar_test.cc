@@ -308,6 +308,34 @@ TEST_F(ReplyGrammarTest, ForcedTokensAreThoseTheTokenizerMakes) {
   EXPECT_EQ(forced, std::vector<TokenId>{end_});
 }
 
+// What is counted is what Consume would take, wherever the text is, and counting leaves no trace.
+TEST_F(ReplyGrammarTest, CountsWhatMayComeWithoutTakingIt) {
+  const ReplyRules rules = Rules(ToolChoice::kRequired);
+  std::vector<TokenId> reply =
+      tokenizer_
+          ->Encode("<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>", true)
+          .tokens;
+  reply.push_back(end_);
+  const auto constraint = Make(rules, kTools);
+  const auto untouched = Make(rules, kTools);
+  std::vector<uint32_t> mask(MaskWords(tokenizer_->vocabulary_size()));
+  std::vector<uint32_t> other(mask.size());
+  std::mt19937_64 random(5);
+  for (size_t at = 0; at + 1 < reply.size(); ++at) {
+    const std::vector<TokenId> rest(reply.begin() + static_cast<ptrdiff_t>(at), reply.end());
+    EXPECT_EQ(constraint->CountAllowed(rest), rest.size()) << at;
+    std::vector<TokenId> spoilt = rest;
+    const size_t wrong = random() % rest.size();
+    spoilt[wrong] = tokenizer_->Encode("~", false).tokens[0];
+    EXPECT_EQ(constraint->CountAllowed(spoilt), wrong) << at;
+    ASSERT_TRUE(constraint->ComputeMask(mask, kPlenty));
+    ASSERT_TRUE(untouched->ComputeMask(other, kPlenty));
+    EXPECT_EQ(mask, other) << at;
+    ASSERT_TRUE(constraint->Consume(reply[at]));
+    ASSERT_TRUE(untouched->Consume(reply[at]));
+  }
+}
+
 TEST_F(ReplyGrammarTest, RefusalsNameToolFieldAndKeyword) {
   struct Case {
     ReplyRules rules;

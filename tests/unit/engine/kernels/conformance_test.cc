@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every tier gives the bits of `scalar`, for every entry of the table. Tiers of this CPU run as
-// they are; the AVX-512 tier also runs on an emulation of its instructions.
+// they are; those with VNNI also run on an emulation of their instructions.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <fstream>
+#include <initializer_list>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +18,7 @@ namespace kairos {
 
 #if defined(KAIROS_KERNELS_X86)
 extern const KernelTable kEmulatedAvx512Kernels;
+extern const KernelTable kEmulatedAvxVnniKernels;
 #endif
 
 namespace {
@@ -22,10 +27,10 @@ constexpr uint64_t kSeed = 20240611;
 
 const KernelTable* Find(const std::string& name) {
 #if defined(KAIROS_KERNELS_X86)
-  if (name == "avx512_emulated") {
-    // The emulation itself is made of AVX2 instructions.
-    return FindKernels("avx2") != nullptr ? &kEmulatedAvx512Kernels : nullptr;
-  }
+  // The emulations are made of AVX2 instructions.
+  const bool emulates = FindKernels("avx2") != nullptr;
+  if (name == "avx512_emulated") return emulates ? &kEmulatedAvx512Kernels : nullptr;
+  if (name == "avx_vnni_emulated") return emulates ? &kEmulatedAvxVnniKernels : nullptr;
 #endif
   return FindKernels(name.c_str());
 }
@@ -368,14 +373,33 @@ TEST_P(KernelConformance, MergeMatchesScalarWithEmptySplits) {
 }
 
 constexpr const char* kTierNames[] = {
-    "scalar", "avx2", "avx512_vnni",
+    "scalar", "avx2", "avx_vnni", "avx512_vnni",
 #if defined(KAIROS_KERNELS_X86)
-    "avx512_emulated",
+    "avx_vnni_emulated", "avx512_emulated",
 #endif
 };
 
 INSTANTIATE_TEST_SUITE_P(Tiers, KernelConformance, ::testing::ValuesIn(kTierNames),
                          [](const auto& tier) { return std::string(tier.param); });
+
+#if defined(KAIROS_KERNELS_X86)
+TEST(KernelChoice, FindsTheTiersWhoseInstructionsTheSystemLists) {
+  std::ifstream file("/proc/cpuinfo");
+  std::set<std::string> words;
+  for (std::string word; file >> word;) words.insert(word);
+  if (!words.contains("flags")) GTEST_SKIP() << "the system lists no instructions";
+  const auto has = [&](std::initializer_list<const char*> flags) {
+    return std::all_of(flags.begin(), flags.end(),
+                       [&](const char* flag) { return words.contains(flag); });
+  };
+  const bool avx2 = has({"avx2", "fma"});
+  EXPECT_EQ(FindKernels("avx2") != nullptr, avx2);
+  EXPECT_EQ(FindKernels("avx_vnni") != nullptr, avx2 && has({"avx_vnni"}));
+  EXPECT_EQ(FindKernels("avx512_vnni") != nullptr,
+            avx2 && has({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"}));
+  EXPECT_EQ(KernelNames(), "avx512_vnni, avx_vnni, avx2, scalar");
+}
+#endif
 
 TEST(KernelChoice, RefusesUnknownName) {
   EXPECT_EQ(FindKernels("mmx"), nullptr);
