@@ -68,8 +68,8 @@ EXAMPLES = {
     "tools/fidelity.py --model MODEL.gguf --data FOLDER --positions 20480": REFERENCE,
     "tests/live/agent_loop_test.py": NotRun("needs programs of the build; it is a test of its own"),
     "tests/crash/kill_rounds.py --help": Runs(),
-    "build/release/kairos-bench engine --model smollm2-135m --peer llama-cpp": Runs(
-        (("--peer llama-cpp", "--quick"),)),
+    "build/release/kairos-bench engine --model smollm2-135m --peer llama-cpp"
+    " --plot throughput.svg": Runs((("--peer llama-cpp", "--quick"),)),
     "build/release/kairos-bench engine --model smollm2-135m --stolen-core": QUICK,
     "build/release/kairos-bench kernels": Runs(((" kernels", " kernels --quick"),)),
     "build/release/kairos-bench ring --model smollm2-135m": QUICK,
